@@ -1,0 +1,41 @@
+# make env | test | lint | demo | bench | long | clean.  PYTHON=... picks another interpreter.
+
+new_enough := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+    $$p $(new_enough) 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+RUN := $(VENV)/bin/python
+PYTEST := $(RUN) -m pytest
+
+.PHONY: env test lint demo bench long clean
+
+env: $(VENV)/installed
+
+# Made again whenever the dependencies may have changed.
+$(VENV)/installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "planish needs Python 3.11 or newer, and none was found" >&2; exit 1; }
+	@echo "installing planish and what its tests need into $(VENV) ..."
+	@$(RUN) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+test: env
+	HYPOTHESIS_PROFILE=ci $(PYTEST) -n 2 --timeout 300
+
+lint: env
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+demo: env
+	$(RUN) examples/demo.py
+
+bench: env
+	$(PYTEST) benchmarks --benchmark-only
+
+long: env
+	HYPOTHESIS_PROFILE=ci $(PYTEST) -m long
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

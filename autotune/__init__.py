@@ -1,0 +1,1 @@
+"""The autotuner will live here: search, cost model, measurement and records."""

@@ -1,0 +1,1 @@
+"""The compiler: IRs, operators, passes and frontends; knows machines only as data."""

@@ -1,0 +1,1 @@
+"""The scalar expression language: dimensions, index arithmetic and bodies of computations."""

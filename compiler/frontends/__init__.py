@@ -1,0 +1,1 @@
+"""Importers: what turns a model from elsewhere into a graph."""

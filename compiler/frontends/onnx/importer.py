@@ -1,0 +1,436 @@
+"""ONNX models as graphs.
+
+Nothing is skipped: a node whose operator, version, attribute or input is not understood is an error that
+names it. Operators without a handler expand through their function's body, from the model or from ONNX.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import onnx
+import onnx.defs
+
+from planish.compiler.dtypes import I64
+from planish.compiler.errors import ImportModelError, ParseError, PlanishError
+from planish.compiler.expr.nodes import Const, Expr, Var, const
+from planish.compiler.expr.sizes import number, volume
+from planish.compiler.graph.ir import Array, Graph, GraphBuilder, TensorType, Value, identifier
+from planish.compiler.graph.verify import verify
+
+from . import functions
+from .protos import attribute_subgraphs, check_node, load, sorted_nodes
+from .reader import HANDLERS, Item, NodeReader, ValueSequence
+from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
+
+Names: TypeAlias = "dict[str, Item | None]"
+
+_MAX_DEPTH: Final = 100  # of functions and branches within each other
+
+
+def import_model(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, dims: Mapping[str, int] | None = None
+) -> Graph:
+    """The graph of a model: a path, the bytes of a file, or a loaded model.
+
+    ``dims`` gives symbolic dimensions of the inputs a number.
+
+    Errors: ParseError if it is no ONNX file; ImportModelError naming what is not understood in it.
+    """
+    load_handlers()
+    model = load(source)
+    folder = None
+    if isinstance(source, (str, os.PathLike)):
+        folder = Path(source).parent
+    try:
+        graph = _Importer(model, folder, dict(dims or {})).run()
+    except RecursionError as error:
+        raise ImportModelError("the model is nested too deeply") from error
+    except MemoryError as error:
+        raise ImportModelError("the model does not fit into memory") from error
+    verify(graph)
+    return graph
+
+
+@cache
+def load_handlers() -> None:
+    """Import the modules that register handlers."""
+    package = importlib.import_module(__package__ or "")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+@dataclass
+class Scope:
+    """What names mean in a graph, a branch or a function's body."""
+
+    names: Names
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
+    depth: int = 0
+    label: str = ""  # of the node that this is inside of
+
+    def holds(self, name: str) -> bool:
+        return name in self.names or name in self.tensors
+
+
+class _Importer:
+    """One import."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, dims: dict[str, int]) -> None:
+        self.model, self.folder, self.dims = model, folder, dims
+        self.builder = GraphBuilder(identifier(_text_or(model.graph.name, "graph")))
+        self.symbols: dict[str, Expr] = {}  # by the model's names
+        self.taken: set[str] = set()
+        self.functions = functions.by_key(model.functions)
+
+    # ------------------------------------------------------------------------- the graph
+
+    def run(self) -> Graph:
+        graph = self.model.graph
+        opsets = _opsets(self.model.opset_import)
+        scope = Scope({}, opsets)
+        self.collect_tensors(graph, scope)
+        self.make_inputs(graph, scope)
+        self.run_nodes(graph.node, scope)
+        outputs, names = [], []
+        for out in graph.output:
+            name = text(out.name, "an output's name")
+            if name in names:
+                raise ImportModelError(f"two outputs are called {name!r}")
+            value = self.lookup(name, scope, f"output {name!r} of the graph")
+            if not isinstance(value, Value):
+                raise ImportModelError(f"output {name!r} is {value!r}, not a tensor")
+            self.check_output(out, value)
+            outputs.append(value)
+            names.append(name)
+        if not outputs:
+            raise ImportModelError("the graph has no outputs")
+        return self.builder.finish(outputs, names, self.input_names)
+
+    def check_output(self, info: onnx.ValueInfoProto, value: Value) -> None:
+        kind = info.type.tensor_type.elem_type
+        if kind and dtype_of(kind, f"output {info.name!r}") is not value.type.dtype:
+            declared = dtype_of(kind, "")
+            raise ImportModelError(
+                f"output {info.name!r} is declared as {declared} but is {value.type.dtype}"
+            )
+
+    def collect_tensors(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        for tensor in graph.initializer:
+            name = text(tensor.name, "an initialiser's name")
+            if name in scope.tensors:
+                raise ImportModelError(f"two initialisers are called {name!r}")
+            scope.tensors[name] = tensor
+        for sparse in graph.sparse_initializer:
+            name = text(sparse.values.name, "an initialiser's name")
+            if name in scope.tensors:
+                raise ImportModelError(f"two initialisers are called {name!r}")
+            scope.tensors[name] = sparse
+        if "" in scope.tensors:
+            raise ImportModelError("an initialiser has no name")
+
+    def make_inputs(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        self.check_extents()
+        self.input_names: list[str] = []
+        seen: set[str] = set()
+        kinds = []
+        for info in graph.input:
+            name = text(info.name, "an input's name")
+            if not name or name in seen:
+                raise ImportModelError(
+                    f"two inputs are called {name!r}" if name else "an input has no name"
+                )
+            seen.add(name)
+            if name in scope.tensors and self.model.ir_version < 4:
+                continue  # then every initialiser was an input too, and none could be given
+            kinds.append((name, self.input_type(info)))
+        self.check_dims()
+        for name, type in kinds:
+            value = self.builder.input(name, type)
+            scope.names[name] = value
+            self.input_names.append(name)
+            if (tensor := scope.tensors.pop(name, None)) is not None:
+                array = self.array(tensor, f"initialiser {name!r}")
+                self.check_default(name, type, array)
+                self.builder.defaults[name] = array
+
+    def check_default(self, name: str, type: TensorType, array: Array) -> None:
+        fits = array.dtype == type.dtype.numpy and array.ndim == type.rank
+        for d, extent in zip(type.shape, array.shape, strict=False):
+            fits = fits and (not isinstance(d, Const) or d.value == extent)
+        if not fits:
+            raise ImportModelError(
+                f"input {name!r} is {type}, its initialiser {array.dtype}{list(array.shape)}"
+            )
+
+    def input_type(self, info: onnx.ValueInfoProto) -> TensorType:
+        where = f"input {info.name!r}"
+        if info.type.WhichOneof("value") != "tensor_type":
+            kind = (info.type.WhichOneof("value") or "without a type").replace("_type", "")
+            raise ImportModelError(f"{where} is no tensor ({kind}), which is not supported")
+        tensor = info.type.tensor_type
+        dtype = dtype_of(tensor.elem_type, where)
+        if not tensor.HasField("shape"):
+            raise ImportModelError(f"the rank of {where} is not given")
+        shape = [self.dimension(d, info.name, k) for k, d in enumerate(tensor.shape.dim)]
+        checked_shape([int(d.value) for d in shape if isinstance(d, Const)], dtype.bytes, where)
+        if len(shape) > 32:
+            raise ImportModelError(f"{where} has {len(shape)} dimensions")
+        return TensorType(dtype, tuple(shape))
+
+    def dimension(self, dim: onnx.TensorShapeProto.Dimension, name: str, k: int) -> Expr:
+        if dim.HasField("dim_value") and dim.dim_value != -1:  # -1: some exporters' "unknown"
+            if dim.dim_value < 0:
+                raise ImportModelError(f"dimension {k} of input {name!r} is {dim.dim_value}")
+            return const(dim.dim_value, I64)
+        symbol = text(dim.dim_param, f"a dimension of input {name!r}")
+        if symbol in ("", "?"):  # nothing says that two of these are equal
+            symbol = f"{name}_{k}"
+            while symbol in self.symbols:
+                symbol += "_"
+        if symbol not in self.symbols:
+            if symbol in self.dims:
+                self.symbols[symbol] = const(self.dims[symbol], I64)
+            else:
+                self.symbols[symbol] = Var(self.fresh_symbol(symbol))
+        return self.symbols[symbol]
+
+    def fresh_symbol(self, name: str) -> str:
+        base = out = identifier(name)
+        k = 1
+        while out in self.taken:
+            out, k = f"{base}_{k}", k + 1
+        self.taken.add(out)
+        return out
+
+    def check_dims(self) -> None:
+        for name in self.dims:
+            if name not in self.symbols:
+                known = ", ".join(map(repr, self.symbols)) or "none"
+                raise ImportModelError(
+                    f"the inputs have no dimension {name!r}", hint=f"symbolic dimensions: {known}"
+                )
+
+    def check_extents(self) -> None:
+        for name, extent in self.dims.items():
+            if (
+                not isinstance(extent, int)
+                or isinstance(extent, bool)
+                or not 0 <= extent <= MAX_BYTES
+            ):
+                raise ImportModelError(f"dimension {name!r} cannot be {extent!r}")
+
+    # ------------------------------------------------------------------------- names
+
+    def array(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, where: str) -> Array:
+        if isinstance(tensor, onnx.SparseTensorProto):
+            return dense(tensor, where, self.folder)
+        return decode(tensor, where, self.folder)
+
+    def lookup(self, name: str, scope: Scope, what: str) -> Item | None:
+        """What a name means; initialisers become constants when they are first asked for."""
+        at: Scope | None = scope
+        while at is not None:
+            if name in at.names:
+                return at.names[name]
+            if name in at.tensors:
+                array = self.array(at.tensors[name], f"initialiser {name!r}")
+                value = at.names[name] = self.builder.constant(array, name)
+                return value
+            at = at.parent
+        raise ImportModelError(f"{what} is {name!r}, which nothing makes")
+
+    def bind(self, name: str, value: Item, scope: Scope) -> None:
+        scope.names[name] = value
+
+    # ------------------------------------------------------------------------- nodes
+
+    def run_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+        made: set[str] = set()
+        for node in nodes:
+            check_node(node)
+            for name in node.output:
+                if name and (name in made or scope.holds(name)):
+                    raise ImportModelError(
+                        f"{name!r} is made twice", op=node.op_type, node=_label(node, scope)
+                    )
+                made.add(name)
+        for node in sorted_nodes(nodes):
+            try:
+                self.run_node(node, scope)
+            except (ImportModelError, ParseError) as error:
+                raise _in_node(error, node, scope) from error
+            except PlanishError as error:
+                raise _in_node(error, node, scope) from error
+
+    def run_node(self, node: onnx.NodeProto, scope: Scope) -> None:
+        inputs = [
+            self.lookup(name, scope, f"input {k}") if name else None
+            for k, name in enumerate(node.input)
+        ]
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        key = (domain, node.op_type, node.overload)
+        if key in self.functions:
+            function = self.functions[key]
+            results = self.call(function, node, inputs, scope)
+        elif domain == "" and node.op_type == "If":
+            results = self.branch(node, inputs, scope)
+        else:
+            results = self.apply(node, domain, inputs, scope)
+        results += [None] * (len(node.output) - len(results))
+        for k, (name, value) in enumerate(zip(node.output, results, strict=False)):
+            if not name:
+                continue
+            if value is None:
+                raise ImportModelError(f"output {k} ({name!r}) is not supported")
+            if isinstance(value, Value):
+                self.check_size(value)
+            self.bind(name, value, scope)
+
+    def check_size(self, value: Value) -> None:
+        count = number(volume(value.type.shape))
+        if count is not None and count * value.type.dtype.bytes > MAX_BYTES:
+            raise ImportModelError(f"{value!r} is larger than any memory")
+
+    def apply(
+        self, node: onnx.NodeProto, domain: str, inputs: list[Item | None], scope: Scope
+    ) -> list[Item | None]:
+        """An operator of ONNX: by its handler, or by the body that ONNX gives it."""
+        opset = scope.opsets.get(domain)
+        if opset is None:
+            where = f"domain {domain!r}" if domain else "ONNX"
+            raise ImportModelError(f"the model does not say which opset of {where} it uses")
+        schema = functions.schema(node.op_type, opset, domain)
+        entry = HANDLERS.get((domain, node.op_type))
+        if schema is not None:
+            functions.check_against(schema, node)
+        if entry is not None:
+            version = schema.since_version if schema is not None else opset
+            if version not in entry.versions:
+                known = ", ".join(map(str, sorted(entry.versions)))
+                raise ImportModelError(
+                    f"version {version} of {node.op_type} (opset {opset}) is not supported",
+                    hint=f"known versions: {known}",
+                )
+            reader = NodeReader(node, version, inputs, self.builder, self.folder)
+            try:
+                found = entry.handle(reader)
+            except (ArithmeticError, IndexError, ValueError) as error:
+                if isinstance(error, PlanishError):
+                    raise
+                raise ImportModelError(f"the node is malformed: {error}") from error
+            reader.finish()
+            return [found] if isinstance(found, (Value, ValueSequence)) else list(found)
+        if schema is not None:
+            types = [v.type if isinstance(v, Value) else None for v in inputs]
+            if (body := functions.body_of(schema, node, opset, types)) is not None:
+                return self.call(body, node, inputs, scope)
+        name = f"{domain}.{node.op_type}" if domain else node.op_type
+        raise ImportModelError(
+            f"there is no operator {name} in opset {opset}"
+            if schema is None
+            else f"operator {name} (opset {opset}) is not supported"
+        )
+
+    def call(
+        self,
+        function: onnx.FunctionProto,
+        node: onnx.NodeProto,
+        inputs: list[Item | None],
+        scope: Scope,
+    ) -> list[Item | None]:
+        """The results of a function's body in place of the node."""
+        if scope.depth >= _MAX_DEPTH:
+            raise ImportModelError(
+                f"function {function.name} is nested too deeply, or calls itself"
+            )
+        if len(inputs) > len(function.input):
+            raise ImportModelError(f"function {function.name} takes {len(function.input)} inputs")
+        padded = inputs + [None] * (len(function.input) - len(inputs))
+        names = [text(n, "an input of a function") for n in function.input]
+        inner = Scope(
+            dict(zip(names, padded, strict=True)),
+            {**scope.opsets, **_opsets(function.opset_import)},
+            depth=scope.depth + 1,
+            label=_label(node, scope),
+        )
+        self.run_nodes(functions.with_attributes(function, node), inner)
+        wanted = [text(n, "an output of a function") for n in function.output]
+        return [self.lookup(n, inner, f"an output of {function.name}") for n in wanted]
+
+    def branch(
+        self, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
+    ) -> list[Item | None]:
+        """If: the branch that a known condition chooses."""
+        condition = inputs[0] if inputs else None
+        if not isinstance(condition, Value):
+            raise ImportModelError("the condition is missing")
+        chosen = condition.content
+        if chosen is None or len(chosen) != 1 or not isinstance(chosen[0], Const):
+            raise ImportModelError(
+                f"the condition {condition!r} depends on the data",
+                hint="only conditions that follow from shapes and constants are supported here",
+            )
+        graphs = attribute_subgraphs(node)
+        name = "then_branch" if chosen[0].value else "else_branch"
+        if name not in graphs:
+            raise ImportModelError(f"attribute {name} is missing")
+        graph = graphs[name]
+        inner = Scope({}, scope.opsets, scope, depth=scope.depth + 1, label=_label(node, scope))
+        if inner.depth >= _MAX_DEPTH:
+            raise ImportModelError("the model is nested too deeply")
+        self.collect_tensors(graph, inner)
+        self.run_nodes(graph.node, inner)
+        return [
+            self.lookup(text(out.name, "an output"), inner, f"an output of {name}")
+            for out in graph.output
+        ]
+
+
+def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportModelError:
+    """The error as one of the model, with the node named."""
+    if isinstance(error, ImportModelError) and error.node and error.op:
+        return error
+    lines = [_label(node, scope)]
+    if error.node and error.node != lines[0]:
+        lines.append(error.node)
+    return ImportModelError(
+        error.message, op=error.op or node.op_type, node="\n".join(lines), hint=error.hint
+    )
+
+
+def _label(node: onnx.NodeProto, scope: Scope) -> str:
+    own = node.name or next(iter(node.output), "") or node.op_type
+    own = f"{own} ({node.op_type})" if own != node.op_type else own
+    return f"{scope.label} / {own}" if scope.label else own
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    out: dict[str, int] = {}
+    newest = onnx.defs.onnx_opset_version()
+    for entry in imports:
+        domain = text(entry.domain, "a domain")
+        domain = "" if domain == "ai.onnx" else domain
+        if domain in out and out[domain] != entry.version:
+            raise ImportModelError(
+                f"opsets {out[domain]} and {entry.version} of {domain!r} are used"
+            )
+        if domain == "" and not 1 <= entry.version <= newest:
+            raise ImportModelError(
+                f"opset {entry.version} is not known", hint=f"the newest known one is {newest}"
+            )
+        out[domain] = entry.version
+    return out
+
+
+def _text_or(value: Any, default: str) -> str:
+    return value if isinstance(value, str) and value else default

@@ -1,0 +1,276 @@
+"""ONNX operators that read elements at chosen places: slices, gathers, padding and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Const, Expr, as_expr
+from planish.compiler.expr.sizes import at_least, ceildiv, normal
+from planish.compiler.graph.ir import Value, assume
+from planish.compiler.ops.indexing import (
+    PAD_MODES,
+    CumSum,
+    Gather,
+    GatherElements,
+    GatherND,
+    OneHot,
+    Pad,
+    Slice,
+    Trilu,
+)
+from planish.compiler.ops.shape import Reshape
+
+from .reader import NodeReader, handles
+from .shape import LATE, positive
+
+_FAR = 1 << 31  # a bound at least this far is "to the end", whatever the dimension
+
+
+@handles("Slice", 1, 10, 11, 13)
+def slice_(r: NodeReader) -> Value:
+    x = r.input(0)
+    starts: Sequence[Expr]
+    ends: Sequence[Expr]
+    if r.version == 1:
+        starts, ends = (tuple(map(as_expr, r.required(name))) for name in ("starts", "ends"))
+        axes, steps = r.attribute("axes"), None
+    else:
+        starts, ends = r.content(1, "the starts"), r.content(2, "the ends")
+        axes = None if r.optional(3) is None else r.ints(3, "the axes")
+        steps = None if r.optional(4) is None else r.ints(4, "the steps")
+    axes = list(range(len(starts))) if axes is None else list(axes)
+    steps = [1] * len(starts) if steps is None else list(steps)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise r.fail("starts, ends, axes and steps differ in number")
+    rank = x.type.rank
+    from_, by, shape = [as_expr(0)] * rank, [1] * rank, list(x.type.shape)
+    for axis, start, end, step in zip(positive(r, axes, rank), starts, ends, steps, strict=True):
+        if step == 0:
+            raise r.fail("a step is 0")
+        extent = x.type.shape[axis]
+        first, count = clamped(start, end, step, extent)
+        step = max(-_FAR, min(_FAR, step))
+        if same_as_one(count):
+            step = 1
+        from_[axis], by[axis], shape[axis] = first, step, count
+    return r.one(Slice(tuple(from_), tuple(by), tuple(shape)), x)
+
+
+def same_as_one(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 1
+
+
+def clamped(start: Expr, end: Expr, step: int, extent: Expr) -> tuple[Expr, Expr]:
+    """Where a slice of a dimension begins, and its length.
+
+    A symbolic dimension of which one element at an end is taken is assumed not to be empty.
+    """
+    if step > 0:
+        first = clamp(from_front(start, extent), as_expr(0), extent)
+        last = clamp(from_front(end, extent), as_expr(0), extent)
+        span = n.sub(last, first)
+    else:
+        first = clamp(from_front(start, extent), as_expr(0), normal(extent - 1), empty=extent)
+        last = clamp(from_front(end, extent), as_expr(-1), normal(extent - 1), empty=extent)
+        span = n.sub(first, last)
+    count = normal(n.maximum(0, ceildiv(normal(span), abs(step))))
+    return (as_expr(0), count) if same(count, 0) else (first, count)
+
+
+def same(e: Expr, value: int) -> bool:
+    return isinstance(e, Const) and e.value == value
+
+
+def from_front(index: Expr, extent: Expr) -> Expr:
+    """An index counted from the front; what is far off stays far off."""
+    if isinstance(index, Const):
+        value = int(index.value)
+        if abs(value) >= _FAR:
+            return as_expr(_FAR if value > 0 else -_FAR)
+        return normal(index + extent) if value < 0 else index
+    if at_least(index, 0):
+        return index
+    return normal(n.select(index < 0, index + extent, index))
+
+
+def clamp(index: Expr, low: Expr, high: Expr, empty: Expr | None = None) -> Expr:
+    """``index`` held between two bounds; for a symbolic extent of which it needs one element, assumed."""
+    if isinstance(index, Const):
+        if index.value >= _FAR:
+            return high
+        if index.value <= -_FAR:
+            return low
+        if isinstance(high, n.Var) and index.value == 1:
+            assume(n.le(1, high))
+            return index
+    found = normal(index)
+    for bound in (high, low):
+        if isinstance(bound, n.Var) and same_difference(bound, found):
+            assume(n.le(1, bound))
+            return found
+    extent = normal(high + 1) if empty is not None else high
+    if isinstance(extent, n.Var) and same_difference(extent, found):
+        assume(n.le(1, extent))
+        return found
+    return normal(n.maximum(low, n.minimum(found, high)))
+
+
+def same_difference(extent: Expr, index: Expr) -> bool:
+    """Whether the index is the last of the extent."""
+    return normal(extent - 1) is index
+
+
+@handles("Gather", 1, 11, 13)
+def gather(r: NodeReader) -> Value:
+    x, indices = r.input(0), r.input(1)
+    (axis,) = positive(r, [r.attribute("axis", 0)], x.type.rank)
+    progression = as_progression(indices, x.type.shape[axis])
+    if progression is None:
+        return r.one(Gather(axis), x, indices)
+    first, step, count = progression
+    extent = x.type.shape[axis]
+    last = normal(first + step * (count - 1))
+    for place in (first, last):
+        if not at_least(place, 0) or not at_least(extent, place + 1):
+            bad = isinstance(place, Const) and isinstance(extent, Const)
+            if bad:
+                raise r.fail(f"index {place} is out of range for the {extent} of {x!r}")
+            assume(n.all_of(n.le(0, place), n.lt(place, extent)))
+    rank, shape = x.type.rank, list(x.type.shape)
+    shape[axis] = as_expr(count)
+    starts, steps = [as_expr(0)] * rank, [1] * rank
+    starts[axis], steps[axis] = first, step
+    whole = count == 1 and same(extent, 1)
+    y = (
+        x
+        if whole
+        else r.builder.one(
+            Slice(tuple(starts), tuple(steps), tuple(shape)),
+            x,
+            name=r.output_names[0],
+            origin=r.label,
+        )
+    )
+    if indices.type.rank == 1:
+        return y
+    out = (*shape[:axis], *indices.type.shape, *shape[axis + 1 :])
+    return r.one(Reshape(out), y)
+
+
+def as_progression(indices: Value, extent: Expr) -> tuple[Expr, int, int] | None:
+    """Known indices as first, step and count, if they are evenly spaced: then a slice reads them."""
+    content = indices.content
+    if not content:
+        return None
+    if len(content) == 1:
+        (e,) = content
+        if isinstance(e, Const):
+            return (normal(e + extent) if e.value < 0 else e), 1, 1
+        return (e, 1, 1) if at_least(e, 0) else None
+    numbers = [int(e.value) for e in content if isinstance(e, Const)]
+    if len(numbers) < len(content) or not (min(numbers) >= 0 or max(numbers) < 0):
+        return None
+    step = numbers[1] - numbers[0]
+    if step == 0 or any(b - a != step for a, b in zip(numbers, numbers[1:], strict=False)):
+        return None
+    first = as_expr(numbers[0])
+    return (normal(first + extent) if numbers[0] < 0 else first), step, len(numbers)
+
+
+@handles("GatherElements", 11, 13)
+def gather_elements(r: NodeReader) -> Value:
+    return r.one(GatherElements(r.attribute("axis", 0)), r.input(0), r.input(1))
+
+
+@handles("GatherND", 11, 12, 13)
+def gather_nd(r: NodeReader) -> Value:
+    batch = r.attribute("batch_dims", 0) if r.version >= 12 else 0
+    return r.one(GatherND(batch), r.input(0), r.input(1))
+
+
+@handles("Pad", 2, 11, 13, 18, 19, *LATE)
+def pad(r: NodeReader) -> Value:
+    x = r.input(0)
+    rank = x.type.rank
+    mode = r.attribute("mode", "constant")
+    if mode not in PAD_MODES or (mode == "wrap" and r.version < 19):
+        raise r.fail(f"there is no mode {mode}")
+    operand: Value | None = None
+    fill: float | int | bool = 0
+    axes = list(range(rank))
+    pads: Sequence[Expr]
+    if r.version < 11:
+        pads = tuple(map(as_expr, r.required("pads")))
+        fill = r.attribute("value", 0.0)
+    else:
+        pads = r.content(1, "the pads")
+        operand = r.optional(2)
+        if operand is not None and (known := r.array(2)) is not None and known.size == 1:
+            if operand.type.dtype is not x.type.dtype:
+                raise r.fail(f"the value {operand!r} is not {x.type.dtype}")
+            fill, operand = plain(known), None
+        if r.version >= 18 and r.optional(3) is not None:
+            axes = positive(r, r.ints(3, "the axes"), rank)
+    if len(pads) != 2 * len(axes):
+        raise r.fail(f"there are {len(pads)} pads for {len(axes)} dimensions")
+    before, after = [as_expr(0)] * rank, [as_expr(0)] * rank
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    if mode != "constant":
+        fill, operand = 0, None
+    if all(same(p, 0) for p in (*before, *after)):
+        return x
+    return (
+        r.one(Pad(tuple(before), tuple(after), mode, fill), x, operand)
+        if operand
+        else r.one(Pad(tuple(before), tuple(after), mode, fill), x)
+    )
+
+
+def plain(array: np.ndarray) -> float | int | bool:  # type: ignore[type-arg]
+    """The only element of an array as a Python number."""
+    one = array.reshape(())
+    return one.item() if array.dtype.kind in "biuf" else float(one)
+
+
+@handles("CumSum", 11, 14)
+def cumsum(r: NodeReader) -> Value:
+    x = r.input(0)
+    axes = r.ints(1, "the axis")
+    if len(axes) != 1:
+        raise r.fail(f"there are {len(axes)} axes")
+    exclusive, reverse = bool(r.attribute("exclusive", 0)), bool(r.attribute("reverse", 0))
+    (axis,) = positive(r, axes, x.type.rank)
+    return r.one(CumSum(axis, exclusive, reverse), x)
+
+
+@handles("Trilu", 14)
+def trilu(r: NodeReader) -> Value:
+    k: Expr = as_expr(0)
+    if r.optional(1) is not None:
+        content = r.content(1, "the diagonal")
+        if len(content) != 1:
+            raise r.fail(f"there are {len(content)} diagonals")
+        k = content[0]
+        if isinstance(k, Const):
+            k = as_expr(max(-_FAR, min(_FAR, int(k.value))))
+    return r.one(Trilu(bool(r.attribute("upper", 1)), k), r.input(0))
+
+
+@handles("OneHot", 9, 11, 28)
+def one_hot(r: NodeReader) -> Value:
+    depth_value = r.input(1)
+    if depth_value.type.dtype.is_float:
+        array = r.array(1)
+        if array is None or array.size != 1:
+            raise r.fail("the depth depends on the data")
+        depth: Expr = as_expr(int(array.reshape(())))
+    else:
+        content = r.content(1, "the depth")
+        if len(content) != 1:
+            raise r.fail(f"there are {len(content)} depths")
+        depth = content[0]
+    return r.one(OneHot(depth, r.attribute("axis", -1)), r.input(0), r.input(2))

@@ -1,0 +1,116 @@
+"""ONNX's softmax family and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from planish.compiler.dtypes import BF16, F16, F32, F64, DType
+from planish.compiler.graph.ir import Value
+from planish.compiler.ops import channel_normalization, normalization, softmax
+
+from .reader import NodeReader, handles
+
+_STASH: Final[dict[int, DType]] = {1: F32, 10: F16, 11: F64, 16: BF16}
+
+
+def _softmax(make: Callable[..., Any]) -> Callable[[NodeReader], Value]:
+    def handle(r: NodeReader) -> Value:
+        x = r.input(0)
+        if r.version >= 13:
+            return r.one(make((int(r.attribute("axis", -1)),)), x)
+        # The input is taken as a matrix [before axis, from axis on].
+        axis, rank = int(r.attribute("axis", 1)), x.type.rank
+        if not -rank <= axis <= rank:
+            raise r.fail(f"axis {axis} is out of range for rank {rank}")
+        return r.one(make(tuple(range(axis % rank if axis < 0 else axis, rank))), x)
+
+    return handle
+
+
+handles("Softmax", 1, 11, 13)(_softmax(softmax.Softmax))
+handles("LogSoftmax", 1, 11, 13)(_softmax(softmax.LogSoftmax))
+handles("Hardmax", 1, 11, 13)(_softmax(softmax.Hardmax))
+
+
+def _stash(r: NodeReader) -> DType:
+    kind = r.attribute("stash_type", 1)
+    if kind not in _STASH:
+        raise r.fail(f"attribute stash_type is {kind}, no float dtype")
+    return _STASH[kind]
+
+
+@handles("LayerNormalization", 17)
+def _layer_norm(r: NodeReader) -> Sequence[Value]:
+    op = normalization.LayerNorm(
+        int(r.attribute("axis", -1)),
+        float(r.attribute("epsilon", 1e-5)),
+        any(r.output_names[1:]),
+        _stash(r),
+    )
+    outputs = r.apply(op, r.input(0), r.input(1), r.optional(2))
+    return outputs[: max(1, len(r.output_names))]
+
+
+@handles("RMSNormalization", 23)
+def _rms_norm(r: NodeReader) -> Value:
+    op = normalization.RMSNorm(
+        int(r.attribute("axis", -1)), float(r.attribute("epsilon", 1e-5)), _stash(r)
+    )
+    return r.one(op, r.input(0), r.input(1))
+
+
+@handles("BatchNormalization", 7, 9, 14, 15)
+def _batch_norm(r: NodeReader) -> Value:
+    r.attribute("momentum")  # of the running statistics, which only training changes
+    training = any(r.output_names[1:])
+    if r.version >= 14:
+        training = training or bool(r.attribute("training_mode", 0))
+    if training:
+        raise r.fail(
+            "training (further outputs or training_mode) is not supported",
+            hint="export the model for inference",
+        )
+    spatial = bool(r.attribute("spatial", 1)) if r.version < 9 else True
+    op = channel_normalization.BatchNorm(float(r.attribute("epsilon", 1e-5)), spatial)
+    return r.one(op, *(r.input(k) for k in range(5)))
+
+
+@handles("InstanceNormalization", 6, 22)
+def _instance_norm(r: NodeReader) -> Value:
+    op = channel_normalization.InstanceNorm(float(r.attribute("epsilon", 1e-5)))
+    return r.one(op, r.input(0), r.input(1), r.input(2))
+
+
+@handles("GroupNormalization", 18, 21)
+def _group_norm(r: NodeReader) -> Value:
+    x = r.input(0)
+    if r.version >= 21 and _stash(r) is F64 and x.type.dtype is not F64:
+        raise r.fail(f"stash_type float64 is not supported for {x.type.dtype}")
+    op = channel_normalization.GroupNorm(
+        int(r.required("num_groups")), float(r.attribute("epsilon", 1e-5)), r.version < 21
+    )
+    return r.one(op, x, r.input(1), r.input(2))
+
+
+@handles("LpNormalization", 1, 22)
+def _lp_normalization(r: NodeReader) -> Value:
+    axis, p = int(r.attribute("axis", -1)), int(r.attribute("p", 2))
+    return r.one(normalization.LpNormalization(axis, p), r.input(0))
+
+
+@handles("MeanVarianceNormalization", 9, 13)
+def _mean_variance_normalization(r: NodeReader) -> Value:
+    axes = tuple(int(k) for k in r.attribute("axes", (0, 2, 3)))
+    return r.one(normalization.MeanVarianceNormalization(axes), r.input(0))
+
+
+@handles("LRN", 1, 13)
+def _lrn(r: NodeReader) -> Value:
+    op = channel_normalization.LocalResponseNorm(
+        int(r.required("size")),
+        float(r.attribute("alpha", 1e-4)),
+        float(r.attribute("beta", 0.75)),
+        float(r.attribute("bias", 1.0)),
+    )
+    return r.one(op, r.input(0))

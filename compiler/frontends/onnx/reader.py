@@ -1,0 +1,215 @@
+"""A node of an ONNX model, read through an object that records what was read.
+
+A handler turns one kind of node into operators. What a node carries and its handler does not read (an
+attribute, an input, a version of the operator it does not know) is an error that names it: nothing is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from planish.compiler.errors import ImportModelError
+from planish.compiler.expr.nodes import Const, Expr
+from planish.compiler.graph.ir import Array, Content, GraphBuilder, Value
+from planish.compiler.ops.base import Op
+
+from .tensors import decode
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSequence:
+    """A sequence of tensors whose length is known; it exists during the import only."""
+
+    items: tuple[Value, ...]
+
+    def __repr__(self) -> str:
+        return f"a sequence of {len(self.items)}"
+
+
+Item: TypeAlias = Value | ValueSequence
+Handler: TypeAlias = "Callable[[NodeReader], Item | Sequence[Item]]"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A handler and the versions of the operator (first opset of each) that it understands."""
+
+    handle: Handler
+    versions: frozenset[int]
+
+
+HANDLERS: Final[dict[tuple[str, str], Entry]] = {}
+
+
+def handles(op_type: str, *versions: int, domain: str = "") -> Callable[[Handler], Handler]:
+    """Register a handler for an operator's versions."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS[domain, op_type] = Entry(handler, frozenset(versions))
+        return handler
+
+    return register
+
+
+class NodeReader:
+    """One node; every access is recorded."""
+
+    def __init__(
+        self,
+        proto: onnx.NodeProto,
+        version: int,
+        inputs: Sequence[Item | None],
+        builder: GraphBuilder,
+        folder: Path | None = None,
+    ) -> None:
+        self.op_type: str = proto.op_type
+        self.folder = folder  # where tensors of the model that lie in files are
+        self.version = version  # the operator's own: the opset in which this form of it began
+        self.builder = builder
+        self.output_names: list[str] = list(proto.output)  # "" for one that is not wanted
+        self.label = proto.name or (self.output_names[0] if self.output_names else proto.op_type)
+        self._inputs = list(inputs)
+        self._attributes = {a.name: a for a in proto.attribute}
+        self._read_inputs: set[int] = set()
+        self._read_attributes: set[str] = set()
+
+    # ------------------------------------------------------------------------------- reading
+
+    @property
+    def input_count(self) -> int:
+        return len(self._inputs)
+
+    def optional(self, index: int) -> Value | None:
+        """Input ``index``, or None if it is left out."""
+        found = self._item(index)
+        if isinstance(found, ValueSequence):
+            raise self.fail(f"input {index} is a sequence, not a tensor")
+        return found
+
+    def _item(self, index: int) -> Item | None:
+        self._read_inputs.add(index)
+        return self._inputs[index] if index < len(self._inputs) else None
+
+    def item(self, index: int) -> Item:
+        """Input ``index``, a tensor or a sequence."""
+        if (found := self._item(index)) is None:
+            raise self.fail(f"input {index} is missing")
+        return found
+
+    def sequence(self, index: int) -> tuple[Value, ...]:
+        """The tensors of input ``index``, which must be a sequence."""
+        found = self.item(index)
+        if not isinstance(found, ValueSequence):
+            raise self.fail(f"input {index} ({found!r}) is no sequence")
+        return found.items
+
+    def input(self, index: int) -> Value:
+        """Input ``index``, which must be there."""
+        value = self.optional(index)
+        if value is None:
+            raise self.fail(f"input {index} is missing")
+        return value
+
+    def inputs(self) -> list[Value]:
+        """All inputs, none of which may be left out."""
+        return [self.input(k) for k in range(len(self._inputs))]
+
+    def content(self, index: int, what: str) -> Content:
+        """The known content of an integer input that the compiler must know (a shape, axes ...)."""
+        value = self.input(index)
+        if value.content is None:
+            raise self.fail(
+                f"{what} (input {index}, {value!r}) depends on the data",
+                hint="only what follows from shapes and constants is supported here",
+            )
+        return value.content
+
+    def ints(self, index: int, what: str) -> tuple[int, ...]:
+        """The content of an integer input as numbers."""
+        content = self.content(index, what)
+        if not all(isinstance(e, Const) for e in content):
+            raise self.fail(f"{what} (input {index}) must be constant, not {content}")
+        return tuple(int(e.value) for e in content if isinstance(e, Const))
+
+    def array(self, index: int) -> Array | None:
+        """Input ``index`` if its elements are known numbers."""
+        value = self.input(index)
+        found = self.builder.constants.get(value)
+        if found is None and value.content is not None and not value.type.dtype.is_float:
+            numbers = [e.value for e in value.content if isinstance(e, Const)]
+            shape = [int(d.value) for d in value.type.shape if isinstance(d, Const)]
+            if len(numbers) == len(value.content) and len(shape) == value.type.rank:
+                return np.array(numbers, value.type.dtype.numpy).reshape(shape)
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether the attribute is given (asking does not count as reading)."""
+        return name in self._attributes
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute as Python value (strings decoded, tensors as TensorProto), or the default."""
+        self._read_attributes.add(name)
+        if name not in self._attributes:
+            return default
+        value = helper.get_attribute_value(self._attributes[name])
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            return [v.decode("utf-8", "replace") for v in value]
+        return value
+
+    def tensor(self, name: str) -> Array | None:
+        """A tensor attribute as an array, or None if it is not given."""
+        proto = self.attribute(name)
+        if proto is None:
+            return None
+        if not isinstance(proto, onnx.TensorProto):
+            raise self.fail(f"attribute {name} is no tensor")
+        return decode(proto, f"attribute {name} of {self.label}", self.folder)
+
+    def required(self, name: str) -> Any:
+        """An attribute that must be given."""
+        if name not in self._attributes:
+            raise self.fail(f"attribute {name} is missing")
+        return self.attribute(name)
+
+    # ------------------------------------------------------------------------------- making
+
+    def one(self, op: Op, *inputs: Value | None) -> Value:
+        """Apply an operator of one output, named after the node's output."""
+        name = self.output_names[0] if self.output_names else ""
+        return self.builder.one(op, *inputs, name=name, origin=self.label)
+
+    def apply(self, op: Op, *inputs: Value | None) -> tuple[Value, ...]:
+        """Apply an operator of several outputs."""
+        return self.builder.apply(op, *inputs, names=self.output_names, origin=self.label)
+
+    def constant(self, array: Any, name: str = "") -> Value:
+        return self.builder.constant(array, name or f"{self.label}_c")
+
+    def fail(self, message: str, hint: str | None = None) -> ImportModelError:
+        """The error to raise, with the node named."""
+        return ImportModelError(message, op=self.op_type, node=self.label, hint=hint)
+
+    def finish(self) -> None:
+        """Check that all was read.
+
+        Errors: ImportModelError naming what was not.
+        """
+        for name in self._attributes:
+            if name not in self._read_attributes:
+                raise self.fail(f"attribute {name} is not supported")
+        for k, value in enumerate(self._inputs):
+            if value is not None and k not in self._read_inputs:
+                raise self.fail(f"input {k} ({value!r}) is not supported")
+
+
+def is_const(e: Expr) -> bool:
+    return isinstance(e, Const)

@@ -1,0 +1,350 @@
+"""ONNX operators on shapes: reshapes, transposes, joins and splits, and what asks for shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planish.compiler.dtypes import DType, from_numpy
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Const, Expr, as_expr
+from planish.compiler.expr.sizes import ceildiv, divide, normal, number, same, volume
+from planish.compiler.graph.ir import MAX_CONTENT, Value, unify
+from planish.compiler.ops.creation import Cast, ConstantOfShape, Range, Where
+from planish.compiler.ops.shape import (
+    Concat,
+    Expand,
+    Reshape,
+    ShapeOf,
+    Size,
+    Split,
+    Tile,
+    Transpose,
+)
+
+from .reader import Item, NodeReader, handles
+from .tensors import dtype_of
+
+LATE = (21, 23, 24, 25)  # versions that only admitted more dtypes
+
+
+@handles("Identity", 1, 13, 14, 16, 19, *LATE)
+def identity(r: NodeReader) -> Item:
+    return r.item(0)
+
+
+@handles("Reshape", 5, 13, 14, 19, *LATE)
+def reshape(r: NodeReader) -> Value:
+    x = r.input(0)
+    wanted = r.content(1, "the shape")
+    keeps_zero = bool(r.attribute("allowzero", 0)) if r.version >= 14 else False
+    shape: list[Expr] = []
+    free: int | None = None
+    for k, d in enumerate(wanted):
+        if isinstance(d, Const) and d.value == -1:
+            if free is not None:
+                raise r.fail("two dimensions of the shape are -1")
+            free = k
+            shape.append(as_expr(1))
+        elif isinstance(d, Const) and d.value < 0:
+            raise r.fail(f"a dimension of the shape is {d}")
+        elif isinstance(d, Const) and d.value == 0 and not keeps_zero:
+            if k >= x.type.rank:
+                raise r.fail(f"dimension {k} is copied from {x!r}, which has none")
+            shape.append(x.type.shape[k])
+        else:
+            shape.append(d)
+    if free is not None:
+        shape[free] = remainder(r, x, volume(shape))
+    return r.one(Reshape(tuple(map(normal, shape))), x)
+
+
+def remainder(r: NodeReader, x: Value, others: Expr) -> Expr:
+    """The dimension that is left for -1 beside dimensions of this product."""
+    total = volume(x.type.shape)
+    if isinstance(others, Const) and others.value == 0:
+        raise r.fail("the dimension -1 stands beside a dimension of 0")
+    exact = divide(total, others)
+    if exact is None and isinstance(total, Const) and isinstance(others, Const):
+        raise r.fail(f"{x!r} does not fit the shape: {others} does not divide {total}")
+    return normal(n.floordiv(total, others)) if exact is None else exact
+
+
+@handles("Flatten", 1, 9, 11, 13, *LATE)
+def flatten(r: NodeReader) -> Value:
+    x, axis = r.input(0), r.attribute("axis", 1)
+    rank = x.type.rank
+    if not -rank <= axis <= rank or (axis < 0 and r.version < 11):
+        raise r.fail(f"axis {axis} is out of range for {x!r}")
+    axis += rank if axis < 0 else 0
+    return r.one(Reshape((volume(x.type.shape[:axis]), volume(x.type.shape[axis:]))), x)
+
+
+def given_axes(r: NodeReader) -> tuple[int, ...] | None:
+    """The attribute (before version 13) or input ``axes``; None if it is left out."""
+    if r.version < 13:
+        axes = r.attribute("axes")
+        return None if axes is None else tuple(axes)
+    return None if r.optional(1) is None else r.ints(1, "the axes")
+
+
+def positive(r: NodeReader, axes: Sequence[int], rank: int) -> list[int]:
+    """Axes counted from the front, all different."""
+    for a in axes:
+        if not -rank <= a < rank:
+            raise r.fail(f"axis {a} is out of range for rank {rank}")
+    out = [a % rank for a in axes]
+    if len(set(out)) < len(out):
+        raise r.fail(f"an axis is named twice in {list(axes)}")
+    return out
+
+
+@handles("Squeeze", 1, 11, 13, *LATE)
+def squeeze(r: NodeReader) -> Value:
+    x, axes = r.input(0), given_axes(r)
+    if axes is None:
+        for d in x.type.shape:
+            if not isinstance(d, Const):
+                raise r.fail(
+                    f"whether dimension {d} of {x!r} is 1 is not known", hint="give the axes"
+                )
+        dropped = [k for k, d in enumerate(x.type.shape) if same(d, 1)]
+    else:
+        dropped = positive(r, axes, x.type.rank)
+    for k in dropped:
+        unify(x.type.shape[k], as_expr(1), f"dimension {k} of {x!r} is squeezed but not 1")
+    kept = tuple(d for k, d in enumerate(x.type.shape) if k not in dropped)
+    return r.one(Reshape(kept), x)
+
+
+@handles("Unsqueeze", 1, 11, 13, *LATE)
+def unsqueeze(r: NodeReader) -> Value:
+    x, axes = r.input(0), given_axes(r)
+    if axes is None:
+        raise r.fail("the axes are missing")
+    rank = x.type.rank + len(axes)
+    new = positive(r, axes, rank)
+    old = iter(x.type.shape)
+    return r.one(Reshape(tuple(as_expr(1) if k in new else next(old) for k in range(rank))), x)
+
+
+@handles("Transpose", 1, 13, *LATE)
+def transpose(r: NodeReader) -> Value:
+    x = r.input(0)
+    perm = r.attribute("perm")
+    return r.one(Transpose(tuple(reversed(range(x.type.rank))) if perm is None else tuple(perm)), x)
+
+
+@handles("Concat", 4, 11, 13)
+def concat(r: NodeReader) -> Value:
+    return r.one(Concat(r.required("axis")), *r.inputs())
+
+
+@handles("Expand", 8, 13)
+def expand(r: NodeReader) -> Value:
+    return r.one(Expand(r.content(1, "the shape")), r.input(0))
+
+
+@handles("Tile", 6, 13)
+def tile(r: NodeReader) -> Value:
+    return r.one(Tile(r.content(1, "the repetitions")), r.input(0))
+
+
+@handles("Split", 2, 11, 13, 18)
+def split(r: NodeReader) -> tuple[Value, ...]:
+    x, axis = r.input(0), r.attribute("axis", 0)
+    (axis,) = positive(r, [axis], x.type.rank)
+    extent = x.type.shape[axis]
+    count = len(r.output_names)
+    if r.version < 13:
+        given = r.attribute("split")
+        sizes = None if given is None else tuple(map(as_expr, given))
+    else:
+        sizes = None if r.optional(1) is None else r.content(1, "the sizes")
+    if r.version >= 18:
+        number_of = r.attribute("num_outputs")
+        if sizes is not None and number_of is not None:
+            raise r.fail("both the sizes and the number of parts are given")
+        if number_of is not None and number_of != count:
+            raise r.fail(f"the node has {count} outputs and {number_of} parts")
+    if sizes is None:
+        sizes = equal_parts(r, extent, count)
+    if len(sizes) != count:
+        raise r.fail(f"the node has {count} outputs and {len(sizes)} parts")
+    return r.apply(Split(tuple(sizes), axis), x)
+
+
+def equal_parts(r: NodeReader, extent: Expr, count: int) -> tuple[Expr, ...]:
+    """The sizes of ``count`` parts, of which the last may be smaller since version 18."""
+    if (size := divide(extent, as_expr(count))) is not None:
+        return (size,) * count
+    if r.version < 18 or not isinstance(extent, Const):
+        raise r.fail(f"{extent} is not known to be a multiple of {count}")
+    most = -(-int(extent.value) // count)
+    last = int(extent.value) - most * (count - 1)
+    if last < 0:
+        raise r.fail(f"{extent} elements cannot be split into {count} parts")
+    return (as_expr(most),) * (count - 1) + (as_expr(last),)
+
+
+@handles("Shape", 1, 13, 15, 19, *LATE)
+def shape(r: NodeReader) -> Value:
+    x = r.input(0)
+    rank = x.type.rank
+    start, end = 0, rank
+    if r.version >= 15:
+        start, end = r.attribute("start", 0), r.attribute("end", rank)
+        start, end = (max(0, min(rank, k + rank if k < 0 else k)) for k in (start, end))
+    whole = start == 0 and end == rank
+    return r.one(ShapeOf() if whole else ShapeOf(start, max(start, end)), x)
+
+
+@handles("Size", 1, 13, 19, *LATE)
+def size(r: NodeReader) -> Value:
+    return r.one(Size(), r.input(0))
+
+
+@handles("Where", 9, 16)
+def where(r: NodeReader) -> Value:
+    return r.one(Where(), *(r.input(k) for k in range(3)))
+
+
+@handles("Cast", 6, 9, 13, 19, *LATE, 28)
+def cast(r: NodeReader) -> Value:
+    ignored_cast_options(r)
+    return converted(r, r.input(0), dtype_of(r.required("to"), "attribute to"))
+
+
+def converted(r: NodeReader, x: Value, dtype: DType) -> Value:
+    """x in another dtype; at once for a few numbers, which may be a shape's."""
+    if x.type.dtype is dtype:
+        return x
+    known = r.array(0)
+    if known is not None and known.size <= MAX_CONTENT:
+        return r.constant(Cast(dtype).reference(known), r.output_names[0])
+    return r.one(Cast(dtype), x)
+
+
+def ignored_cast_options(r: NodeReader) -> None:
+    """Options that concern 8-bit floats alone, which have no dtype here."""
+    if r.version >= 19:
+        r.attribute("saturate")
+    if r.version >= 24:
+        r.attribute("round_mode")
+
+
+@handles("CastLike", 15, 19, *LATE)
+def cast_like(r: NodeReader) -> Value:
+    ignored_cast_options(r)
+    return converted(r, r.input(0), r.input(1).type.dtype)
+
+
+@handles("ConstantOfShape", 9, 20, *LATE)
+def constant_of_shape(r: NodeReader) -> Value:
+    value = r.tensor("value")
+    value = np.zeros(1, np.float32) if value is None else value
+    if value.size != 1:
+        raise r.fail(f"the value has {value.size} elements")
+    dims = r.content(0, "the shape")
+    if any(isinstance(d, Const) and d.value < 0 for d in dims):
+        raise r.fail(f"a dimension is negative: {list(dims)}")
+    return r.one(ConstantOfShape(dims, scalar(value)))
+
+
+def scalar(array: np.ndarray) -> Const:  # type: ignore[type-arg]
+    """The only element of an array, in its dtype."""
+    item = array.reshape(()).item() if array.dtype.kind in "biuf" else float(array.reshape(()))
+    return n.const(item, from_numpy(array.dtype))
+
+
+@handles("Range", 11, 27)
+def range_(r: NodeReader) -> Value:
+    start, limit, delta = (r.input(k) for k in range(3))
+    dtype = start.type.dtype
+    if any(v.type.dtype is not dtype or v.type.size != 1 for v in (start, limit, delta)):
+        raise r.fail(f"{start!r}, {limit!r}, {delta!r} are not three numbers of one dtype")
+    if r.version >= 27 and r.attribute("stash_type", 1) != 1 and dtype.bits == 16:
+        raise r.fail("only a stash_type of 1 (float) is supported")
+    if dtype.is_float:
+        arrays = [r.array(k) for k in range(3)]
+        if any(a is None for a in arrays):
+            raise r.fail("the limits of the range depend on the data")
+        first, last, step = (float(a.reshape(())) for a in arrays if a is not None)
+        if step == 0 or not np.isfinite([first, last, step]).all():
+            raise r.fail(f"numbers from {first} to {last} by {step}")
+        count = max(0, int(np.ceil((last - first) / step)))
+        if count > 1 << 40:
+            raise r.fail(f"there are {count} numbers from {first} to {last} by {step}")
+        op = Range(n.const(first, dtype), n.const(step, dtype), as_expr(count), dtype)
+        return r.one(op)
+    (first_,), (last_,) = r.content(0, "the start"), r.content(1, "the limit")
+    (step_,) = r.ints(2, "the step")
+    if step_ == 0:
+        raise r.fail("the step is 0")
+    extent = last_ - first_ if step_ > 0 else first_ - last_
+    count_ = normal(n.maximum(0, ceildiv(extent, abs(step_))))
+    return r.one(Range(first_, as_expr(step_), count_, dtype))
+
+
+@handles("DepthToSpace", 1, 11, 13, 28)
+def depth_to_space(r: NodeReader) -> Value:
+    x, block = r.input(0), r.required("blocksize")
+    mode = r.attribute("mode", "DCR") if r.version >= 11 else "DCR"
+    if mode not in ("DCR", "CRD"):
+        raise r.fail(f"there is no mode {mode}")
+    batch, depth, height, width = four(r, x, block)
+    rest = divided(r, depth, block * block)
+    b = as_expr(block)
+    if mode == "DCR":
+        inner, perm = (batch, b, b, rest, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        inner, perm = (batch, rest, b, b, height, width), (0, 1, 4, 2, 5, 3)
+    y = r.builder.one(Reshape(inner), x, origin=r.label)
+    y = r.builder.one(Transpose(perm), y, origin=r.label)
+    return r.one(Reshape((batch, rest, normal(height * b), normal(width * b))), y)
+
+
+@handles("SpaceToDepth", 1, 13, 28)
+def space_to_depth(r: NodeReader) -> Value:
+    x, block = r.input(0), r.required("blocksize")
+    mode = r.attribute("mode", "DCR") if r.version >= 28 else "DCR"
+    if mode not in ("DCR", "CRD"):
+        raise r.fail(f"there is no mode {mode}")
+    batch, depth, height, width = four(r, x, block)
+    h, w = divided(r, height, block), divided(r, width, block)
+    b = as_expr(block)
+    y = r.builder.one(Reshape((batch, depth, h, b, w, b)), x, origin=r.label)
+    perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = r.builder.one(Transpose(perm), y, origin=r.label)
+    return r.one(Reshape((batch, normal(depth * (block * block)), h, w)), y)
+
+
+def four(r: NodeReader, x: Value, block: int) -> tuple[Expr, Expr, Expr, Expr]:
+    """The dimensions of an image."""
+    if x.type.rank != 4:
+        raise r.fail(f"{x!r} has rank {x.type.rank}, not 4")
+    if not 1 <= block < 1 << 20:
+        raise r.fail(f"the block size is {block}")
+    batch, depth, height, width = x.type.shape
+    return batch, depth, height, width
+
+
+def divided(r: NodeReader, extent: Expr, by: int) -> Expr:
+    """``extent / by``, which must be whole."""
+    if isinstance(extent, Const) and int(extent.value) % by:
+        raise r.fail(f"{extent} is not a multiple of {by}")
+    return normal(n.floordiv(extent, by))
+
+
+@handles("EyeLike", 9, 22)
+def eye_like(r: NodeReader) -> Value:
+    x = r.input(0)
+    code = r.attribute("dtype")
+    dtype = x.type.dtype if code is None else dtype_of(code, "attribute dtype")
+    k = r.attribute("k", 0)
+    dims = [number(d) for d in x.type.shape]
+    if len(dims) != 2 or dims[0] is None or dims[1] is None or dims[0] * dims[1] > 1 << 24:
+        raise r.fail(f"{x!r} is no matrix of known size")
+    k = max(-dims[0] - 1, min(dims[1] + 1, k))
+    return r.constant(np.eye(dims[0], dims[1], k, dtype.numpy), r.label)

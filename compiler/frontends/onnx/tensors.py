@@ -1,0 +1,202 @@
+"""Tensors of an ONNX model as arrays: raw bytes, typed fields, or a file beside the model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from planish.compiler.dtypes import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+)
+from planish.compiler.errors import ImportModelError
+from planish.compiler.graph.ir import Array
+
+DTYPES: Final[dict[int, DType]] = {
+    1: F32, 2: U8, 3: I8, 4: U16, 5: I16, 6: I32, 7: I64, 9: BOOL, 10: F16, 11: F64, 12: U32, 13: U64,
+    16: BF16,
+}  # fmt: skip
+
+MAX_BYTES: Final = 1 << 40  # of one tensor: no real one is larger, and sizes stay far from overflow
+
+
+def dtype_of(code: int, where: str) -> DType:
+    """The dtype of an ONNX element type.
+
+    Errors: ImportModelError naming a type that there is none for.
+    """
+    if (found := DTYPES.get(code)) is not None:
+        return found
+    try:
+        name = onnx.TensorProto.DataType.Name(code)
+    except ValueError:
+        raise ImportModelError(
+            f"{where} has the element type {code}, which does not exist"
+        ) from None
+    raise ImportModelError(f"{where} has elements of {name}, which are not supported")
+
+
+def text(value: Any, what: str) -> str:
+    """A name as text; protobuf gives bytes for what is not UTF-8.
+
+    Errors: ImportModelError if it is not UTF-8.
+    """
+    if isinstance(value, str):
+        return value
+    raise ImportModelError(f"{what} {bytes(value)[:40]!r} is not UTF-8")
+
+
+def decode(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> Array:
+    """The array of a tensor, without a copy where that is possible.
+
+    Errors: ImportModelError if its data are not what its shape and type say.
+    """
+    dtype = dtype_of(tensor.data_type, where)
+    shape, count = checked_shape(tensor.dims, dtype.bytes, where)
+    if tensor.HasField("segment"):
+        raise ImportModelError(f"{where} is a segment of a tensor, which is not supported")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        raw: Any = _external(tensor, count * dtype.bytes, where, folder)
+    elif tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8)
+    else:
+        return _typed(tensor, dtype, count, where).reshape(shape)
+    if raw.size != count * dtype.bytes:
+        raise ImportModelError(
+            f"{where} has {raw.size} bytes of data, {list(shape)} of {dtype} takes {count * dtype.bytes}"
+        )
+    if dtype is BOOL:  # a byte may be any number
+        return np.not_equal(raw, 0).reshape(shape)
+    if raw.ctypes.data % dtype.bytes:
+        raw = raw.copy()
+    array = raw.view(dtype.numpy.newbyteorder("<"))
+    return np.asarray(array).astype(dtype.numpy, copy=False).reshape(shape)
+
+
+def checked_shape(dims: Sequence[int], item: int, where: str) -> tuple[tuple[int, ...], int]:
+    """The shape and the number of elements.
+
+    Errors: ImportModelError for a negative dimension or one that no memory holds.
+    """
+    shape = tuple(dims)
+    if any(d < 0 for d in shape):
+        raise ImportModelError(f"{where} has the shape {list(shape)}")
+    if len(shape) > 32:
+        raise ImportModelError(f"{where} has {len(shape)} dimensions")
+    count = 0 if 0 in shape else math.prod(shape)
+    if count * item > MAX_BYTES or any(d > MAX_BYTES for d in shape):
+        raise ImportModelError(f"{where} has the shape {list(shape)}, which no memory holds")
+    return shape, count
+
+
+_FIELDS: Final[dict[str, tuple[str, str]]] = {
+    "f32": ("float_data", "float32"),
+    "f64": ("double_data", "float64"),
+    "i64": ("int64_data", "int64"),
+    "u64": ("uint64_data", "uint64"),
+    "u32": ("uint64_data", "uint64"),
+}
+
+
+def _typed(tensor: onnx.TensorProto, dtype: DType, count: int, where: str) -> Array:
+    field, kind = _FIELDS.get(dtype.name, ("int32_data", "int32"))
+    data = getattr(tensor, field)
+    if len(data) != count:
+        raise ImportModelError(
+            f"{where} has {len(data)} numbers in {field}, {list(tensor.dims)} takes {count}"
+        )
+    wide = np.fromiter(data, kind, count)
+    if dtype.is_float and dtype.bits == 16:  # the bits of the number
+        return wide.astype(np.uint16).view(dtype.numpy)
+    if dtype is BOOL:
+        return np.not_equal(wide, 0)
+    narrow = wide.astype(dtype.numpy, copy=False)
+    if not dtype.is_float and not np.array_equal(narrow, wide):
+        raise ImportModelError(f"{where} has numbers that are no {dtype}")
+    return narrow
+
+
+def _external(tensor: onnx.TensorProto, size: int, where: str, folder: Path | None) -> Array:
+    """The bytes of a tensor that lie in a file, mapped into memory.
+
+    The file must lie in the model's folder, as its location is written; it may be a link.
+    """
+    facts = {text(e.key, "a key"): text(e.value, "a value") for e in tensor.external_data}
+    location = facts.get("location", "")
+    if folder is None:
+        raise ImportModelError(
+            f"the data of {where} lie in the file {location!r}, but the model has no folder",
+            hint="import the model by its path",
+        )
+    path = os.path.normpath(location)
+    outside = os.path.isabs(path) or path.split(os.sep)[0] in ("..", ".", "")
+    if outside or "\0" in location or "\\" in location:
+        raise ImportModelError(
+            f"the data of {where} lie outside of the model's folder: {location!r}"
+        )
+    file = folder / path
+    try:
+        offset = int(facts.get("offset", "0"))
+        length = int(facts.get("length", str(size)))
+        if not file.is_file():
+            raise ImportModelError(f"the data of {where} lie in {location!r}, which is no file")
+        available = file.stat().st_size
+        if offset < 0 or length < 0 or offset + length > available:
+            raise ImportModelError(
+                f"{where} is {length} bytes at {offset} of {location!r}, which has {available}"
+            )
+        if length != size:
+            raise ImportModelError(f"{where} has {length} bytes of data, its shape takes {size}")
+        if not size:
+            return np.zeros(0, np.uint8)
+        return np.asarray(np.memmap(file, np.uint8, "r", offset, (size,)))
+    except ValueError as error:
+        if isinstance(error, ImportModelError):
+            raise
+        raise ImportModelError(f"where the data of {where} lie is malformed: {facts}") from error
+    except OSError as error:
+        raise ImportModelError(f"cannot read the data of {where}: {error}") from error
+
+
+def dense(sparse: onnx.SparseTensorProto, where: str, folder: Path | None = None) -> Array:
+    """A sparse tensor as a dense one.
+
+    Errors: ImportModelError if it is malformed or larger than 1 GiB.
+    """
+    values, indices = decode(sparse.values, where, folder), decode(sparse.indices, where, folder)
+    shape, count = checked_shape(sparse.dims, values.dtype.itemsize, where)
+    if count * values.dtype.itemsize > 1 << 30:
+        raise ImportModelError(f"{where} is sparse and has the shape {list(shape)}: too large")
+    fits = values.ndim == 1 and indices.dtype == np.int64 and len(indices) == len(values)
+    if (
+        not fits
+        or indices.ndim not in (1, 2)
+        or (indices.ndim == 2 and indices.shape[1] != len(shape))
+    ):
+        raise ImportModelError(f"{where} is a malformed sparse tensor")
+    extents = np.array(shape if indices.ndim == 2 else [count], np.int64)
+    places = indices if indices.ndim == 2 else indices[:, None]
+    if ((places < 0) | (places >= extents)).any():
+        raise ImportModelError(f"{where} has an index outside of {list(shape)}")
+    out = np.zeros(count, values.dtype)
+    strides = np.array([math.prod(shape[k + 1 :]) for k in range(len(shape))], np.int64)
+    out[places @ strides if indices.ndim == 2 else indices] = values
+    return out.reshape(shape)

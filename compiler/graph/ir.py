@@ -1,0 +1,373 @@
+"""The graph: an immutable program of operators on typed values.
+
+A value is made once: by the graph's inputs, as a constant, or by a node. Nodes stand in an order in which
+every value is made before it is used. A type is a dtype and a tuple of dimensions; a dimension is an
+``i64`` expression over *symbols* (variables), each at least 0 and bound by the shapes of the inputs. Small
+integer tensors (and small bool ones) may carry their known ``content``, element by element, as ``i64`` (bool)
+expressions over the same symbols.
+
+``constraints`` are conditions on symbols under which the graph is right; a call checks them.
+Identity of values and nodes is by object; passes build new graphs and share what did not change.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from planish.compiler.dtypes import BOOL, I64, DType, from_numpy
+from planish.compiler.errors import InternalError, PlanishError, TypeCheckError
+from planish.compiler.expr.nodes import (
+    Const,
+    Expr,
+    Le,
+    Like,
+    Var,
+    as_expr,
+    const,
+    eq,
+    free_vars,
+    walk,
+)
+from planish.compiler.expr.sizes import normal, same
+
+if TYPE_CHECKING:
+    from planish.compiler.ops.base import Op
+
+Array: TypeAlias = npt.NDArray[Any]
+Content: TypeAlias = tuple[Expr, ...]
+
+MAX_CONTENT: Final = 256  # elements: known contents are shapes, axes and the like
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dtype and dimensions."""
+
+    dtype: DType
+    shape: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int | None:
+        """The number of elements, if it is known."""
+        out = 1
+        for d in self.shape:
+            if not isinstance(d, Const):
+                return None
+            out *= int(d.value)
+        return out
+
+    def with_shape(self, shape: Iterable[Like]) -> TensorType:
+        return TensorType(self.dtype, tuple(as_expr(d) for d in shape))
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+
+def tensor(dtype: DType, *shape: Like) -> TensorType:
+    """The type of tensors of these dimensions."""
+    return TensorType(dtype, tuple(as_expr(d) for d in shape))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """What a node gives, an input or a constant; ``name`` is unique in the graph."""
+
+    name: str
+    type: TensorType
+    content: Content | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """An operator applied to values; an input that is left out is None. ``origin``: the model's name of it."""
+
+    op: Op
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    origin: str = ""
+
+    def __repr__(self) -> str:
+        from .text import show_node
+
+        return show_node(self)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The inputs that are there."""
+        return tuple(v for v in self.inputs if v is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A program; see the module's text."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[Value, Array] = field(default_factory=dict)
+    constraints: tuple[Expr, ...] = ()
+    # The names under which the user knows inputs and outputs; a value may be several outputs.
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    # Inputs that have a default: the user may leave them out.
+    defaults: Mapping[str, Array] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        from .text import show
+
+        return show(self)
+
+    def with_(self, **changes: Any) -> Graph:
+        return replace(self, **changes)
+
+    @property
+    def symbols(self) -> tuple[Var, ...]:
+        """The symbolic dimensions of the inputs, in order of first use."""
+        return free_vars(*(d for v in self.inputs for d in v.type.shape))
+
+    def producers(self) -> dict[Value, Node]:
+        """The node that makes each value."""
+        return {v: n for n in self.nodes for v in n.outputs}
+
+    def uses(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, in order, once for each operand."""
+        out: dict[Value, list[Node]] = {}
+        for n in self.nodes:
+            for v in n.operands:
+                out.setdefault(v, []).append(n)
+        return out
+
+    def values(self) -> Iterator[Value]:
+        """Every value: inputs, constants, then what nodes make."""
+        yield from self.inputs
+        yield from self.constants
+        for n in self.nodes:
+            yield from n.outputs
+
+
+_assumed: ContextVar[list[Expr] | None] = ContextVar("assumed", default=None)
+
+
+def assume(condition: Expr) -> None:
+    """Record a condition on symbols that a shape rule relies on; a call of the module checks it.
+
+    Errors: TypeCheckError if it certainly does not hold.
+    """
+    condition = normal(condition)
+    if isinstance(condition, Const):
+        if not condition.value:
+            raise TypeCheckError("dimensions do not fit together")
+        return
+    if (sink := _assumed.get()) is not None and condition not in sink:
+        match condition:
+            case Le(Const(new), size):  # of several lower bounds of a size the greatest stays
+                for k, other in enumerate(sink):
+                    if isinstance(other, Le) and other.rhs is size and isinstance(other.lhs, Const):
+                        sink[k] = condition if new > other.lhs.value else other
+                        return
+        sink.append(condition)
+
+
+@contextmanager
+def collecting_assumptions(sink: list[Expr]) -> Iterator[None]:
+    """Have ``assume`` append to ``sink``."""
+    token = _assumed.set(sink)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def identifier(name: str) -> str:
+    """A name as an identifier of Python, so that it can stand in the text of a graph."""
+    out = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "v"
+    return f"{out}_" if keyword.iskeyword(out) else f"_{out}" if out[0].isdigit() else out
+
+
+class GraphBuilder:
+    """Makes a graph node by node, with names made unique and types inferred."""
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, Array] = {}
+        self.constraints: list[Expr] = []
+        self.defaults: dict[str, Array] = {}
+        self._names: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def fresh(self, name: str) -> str:
+        """``name`` as an identifier, with a number behind it if that is taken."""
+        name = identifier(name)
+        if name not in self._names:
+            self._names.add(name)
+            return name
+        k = self._next.get(name, 1)
+        while (out := f"{name}_{k}") in self._names:
+            k += 1
+        self._next[name] = k + 1
+        self._names.add(out)
+        return out
+
+    def input(self, name: str, type: TensorType) -> Value:
+        value = Value(self.fresh(name), type)
+        self.inputs.append(value)
+        return value
+
+    def constant(self, array: Any, name: str = "c") -> Value:
+        """A constant; contents of small integer ones are known."""
+        array = np.asarray(array)
+        if array.flags.writeable:
+            array = array.copy() if array.base is not None else array
+            array.flags.writeable = False
+        dtype = from_numpy(array.dtype)
+        type = TensorType(dtype, tuple(Const(int(d), I64) for d in array.shape))
+        content: Content | None = None
+        if dtype.is_int and array.size <= MAX_CONTENT:
+            content = tuple(const(int(x), I64) for x in array.ravel())
+        elif dtype is BOOL and array.size <= MAX_CONTENT:
+            content = tuple(Const(bool(x), BOOL) for x in array.ravel())
+        value = Value(self.fresh(name), type, content)
+        self.constants[value] = array
+        return value
+
+    def apply(
+        self, op: Op, *inputs: Value | None, names: Iterable[str] = (), origin: str = ""
+    ) -> tuple[Value, ...]:
+        """The outputs of ``op`` on these inputs.
+
+        Errors: what the shape rule raises, with the node named.
+        """
+        types = [None if v is None else v.type for v in inputs]
+        try:
+            with collecting_assumptions(self.constraints):
+                found = op.infer(*types)
+                out_types = found if isinstance(found, tuple) else (found,)
+                out_types = tuple(t.with_shape(map(normal, t.shape)) for t in out_types)
+                known = tuple(None if v is None else v.content for v in inputs)
+                contents = op.known(tuple(types), known, out_types)
+        except PlanishError as error:
+            where = f"{op.name}({', '.join('none' if v is None else repr(v) for v in inputs)})"
+            raise error.within(f"{where}  # {origin}" if origin else where) from error
+        wanted = list(names) or [op.name] * len(out_types)
+        wanted += [op.name] * (len(out_types) - len(wanted))
+        outputs = tuple(
+            Value(self.fresh(n), t, checked_content(t, c))
+            for n, t, c in zip(wanted, out_types, contents, strict=False)
+        )
+        self.nodes.append(Node(op, tuple(inputs), outputs, origin))
+        return outputs
+
+    def one(self, op: Op, *inputs: Value | None, name: str = "", origin: str = "") -> Value:
+        """The only output of ``op``."""
+        (out,) = self.apply(op, *inputs, names=(name,) if name else (), origin=origin)
+        return out
+
+    def finish(
+        self,
+        outputs: Iterable[Value],
+        output_names: Iterable[str] = (),
+        input_names: Iterable[str] = (),
+    ) -> Graph:
+        outs = tuple(outputs)
+        return Graph(
+            self.name,
+            tuple(self.inputs),
+            outs,
+            tuple(self.nodes),
+            dict(self.constants),
+            tuple(self.constraints),
+            tuple(input_names) or tuple(v.name for v in self.inputs),
+            tuple(output_names) or tuple(v.name for v in outs),
+            dict(self.defaults),
+        )
+
+
+def checked_content(type: TensorType, content: Content | None) -> Content | None:
+    """Known content in normal form; None if it is large or a number does not fit the dtype."""
+    if content is None or len(content) > MAX_CONTENT or type.dtype.is_float:
+        return None
+    found = tuple(map(normal, content))
+    if type.dtype is not BOOL:
+        for e in found:
+            if isinstance(e, Const) and not type.dtype.min <= e.value <= type.dtype.max:
+                return None
+    return found
+
+
+Replacement: TypeAlias = "Value | tuple[Value, ...] | None"
+
+
+def rewrite(
+    graph: Graph, visit: Callable[[GraphBuilder, Node, tuple[Value | None, ...]], Replacement]
+) -> Graph:
+    """Rebuild a graph node by node in order.
+
+    ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that stand for
+    its outputs (made with the builder, or existing ones), or None to keep the node. The graph itself is
+    given back if every node was kept.
+    """
+    b = GraphBuilder(graph.name)
+    b._names.update(v.name for v in graph.values())
+    b.inputs, b.constants = list(graph.inputs), dict(graph.constants)
+    b.constraints, b.defaults = list(graph.constraints), dict(graph.defaults)
+    new: dict[Value, Value] = {}
+    changed = False
+    for node in graph.nodes:
+        inputs = tuple(None if v is None else new.get(v, v) for v in node.inputs)
+        out = visit(b, node, inputs)
+        if out is None:
+            if all(x is y for x, y in zip(inputs, node.inputs, strict=True)):
+                b.nodes.append(node)
+            else:
+                b.nodes.append(replace(node, inputs=inputs))
+            continue
+        changed = True
+        outs = out if isinstance(out, tuple) else (out,)
+        if len(outs) != len(node.outputs):
+            raise InternalError(
+                f"{len(outs)} values stand for {len(node.outputs)}", node=repr(node)
+            )
+        new.update(zip(node.outputs, outs, strict=True))
+    if not changed:
+        return graph
+    return graph.with_(
+        nodes=tuple(b.nodes),
+        constants=b.constants,
+        constraints=tuple(b.constraints),
+        outputs=tuple(new.get(v, v) for v in graph.outputs),
+    )
+
+
+def unify(a: Expr, b: Expr, what: str) -> Expr:
+    """Two dimensions that must be equal, as one: the simpler of them.
+
+    Errors: TypeCheckError if they certainly differ.
+    """
+    if a is b or same(a, b):
+        return a
+    if isinstance(a, Const) and isinstance(b, Const):
+        raise TypeCheckError(f"{what}: {a} and {b}")
+    assume(eq(a, b))
+    return min(a, b, key=lambda e: (not isinstance(e, Const), sum(1 for _ in walk(e))))

@@ -1,0 +1,117 @@
+"""Running a graph by its operators' numpy references: the oracle of everything that is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from planish.compiler.dtypes import I64, from_numpy
+from planish.compiler.errors import PlanishError, RuntimeFault
+from planish.compiler.expr.nodes import Expr, Var, const
+from planish.compiler.expr.sizes import evaluate
+
+from .ir import Array, Graph, Node, TensorType, Value
+
+Observer = Callable[[Node, tuple[Array, ...]], None]
+
+
+def run_reference(
+    graph: Graph, inputs: Mapping[str, Array], observe: Observer | None = None
+) -> tuple[Array, ...]:
+    """The graph's outputs, in order, for inputs by the user's names.
+
+    ``observe`` sees each node with what it gave.
+
+    Errors: RuntimeFault if inputs do not fit, or a result is not of its type.
+    """
+    values, symbols = bind_inputs(graph, inputs)
+    values.update(graph.constants)
+    last = {v: node for node in graph.nodes for v in node.operands}
+    keep = set(graph.outputs)
+    for node in graph.nodes:
+        arrays = [None if v is None else values[v] for v in node.inputs]
+        for v, out in zip(node.outputs, run_node(node, arrays, symbols), strict=True):
+            values[v] = out
+        if observe is not None:
+            observe(node, tuple(values[v] for v in node.outputs))
+        for v in node.operands:
+            if last[v] is node and v not in keep:
+                values.pop(v, None)
+    return tuple(values[v] for v in graph.outputs)
+
+
+def bind_inputs(
+    graph: Graph, inputs: Mapping[str, Array]
+) -> tuple[dict[Value, Array], dict[Var, Expr]]:
+    """The arrays of the inputs and the numbers of the symbols that they imply.
+
+    Errors: RuntimeFault naming what does not fit.
+    """
+    for name in inputs:
+        if name not in graph.input_names:
+            raise RuntimeFault(
+                f"there is no input {name!r}", hint="inputs: " + ", ".join(graph.input_names)
+            )
+    values: dict[Value, Array] = {}
+    symbols: dict[Var, Expr] = {}
+    for name, value in zip(graph.input_names, graph.inputs, strict=True):
+        array = inputs.get(name, graph.defaults.get(name))
+        if array is None:
+            raise RuntimeFault(f"input {name!r} is missing")
+        array = np.asarray(array)
+        if from_numpy(array.dtype) is not value.type.dtype or array.ndim != value.type.rank:
+            raise RuntimeFault(
+                f"input {name!r} is {array.dtype}{list(array.shape)}, not {value.type}"
+            )
+        for d, extent in zip(value.type.shape, array.shape, strict=True):
+            number = const(extent, I64)
+            if isinstance(d, Var) and d not in symbols:
+                symbols[d] = number
+            elif evaluate(d, symbols) != extent:
+                raise RuntimeFault(f"dimension {d} of input {name!r} is {extent}")
+        values[value] = array
+    for condition in graph.constraints:
+        if not evaluate(condition, symbols):
+            raise RuntimeFault(f"the inputs' dimensions do not fit: {condition} does not hold")
+    return values, symbols
+
+
+def run_node(node: Node, arrays: list[Array | None], symbols: dict[Var, Expr]) -> tuple[Array, ...]:
+    """One node's results.
+
+    Errors: RuntimeFault if one is not of its type.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            found = node.op.with_symbols(symbols).reference(*arrays)
+    except PlanishError as error:
+        raise error.within(repr(node)) from error
+    results = found if isinstance(found, tuple) else (found,)
+    out = []
+    for value, array in zip(node.outputs, map(np.asarray, results), strict=True):
+        _check(value.type, array, symbols, node)
+        out.append(array)
+    return tuple(out)
+
+
+def _check(type: TensorType, array: Array, symbols: dict[Var, Expr], node: Node) -> None:
+    shape = tuple(extents(type, symbols))
+    if array.dtype != type.dtype.numpy or array.shape != shape:
+        raise RuntimeFault(
+            f"the reference gave {array.dtype}{list(array.shape)}, not {type.dtype}{list(shape)}",
+            op=node.op.name,
+            node=repr(node),
+        )
+
+
+def extents(type: TensorType, symbols: dict[Var, Expr]) -> Iterator[int]:
+    """A type's dimensions as numbers."""
+    for d in type.shape:
+        number = evaluate(d, symbols)
+        if number is None:
+            raise RuntimeFault(f"the dimension {d} is not known")
+        yield int(number)
+
+
+__all__ = ["bind_inputs", "extents", "run_node", "run_reference"]

@@ -1,0 +1,406 @@
+"""Graphs as text: a subset of Python that parses back.
+
+    def mlp(x: f32[n, 784]) -> (y,):
+        names(inputs=("x:0",), outputs=("probabilities",))
+        assume(1 <= n)
+        w: f32[784, 10] = constant("w")
+        b: f32[10] = constant([0.5, -1.0, ...])
+        y: f32[n, 10] = relu(t, slope=0.1)  # /model/Relu
+        p, q = split[f32[n, 5], f32[n, 5]](y, sizes=(5, 5), axis=1)
+
+A large constant stands by its name; its array is given to ``parse``. The names that the user knows
+inputs and outputs by stand where they are not the values' own. What follows # is the node's origin.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from planish.compiler.dtypes import ALL, BOOL, I64, DType
+from planish.compiler.errors import InternalError, ParseError, PlanishError
+from planish.compiler.expr import text as expr_text
+from planish.compiler.expr.nodes import Const, Expr, dtype_named
+from planish.compiler.ops.base import Op
+from planish.compiler.ops.registry import operator
+
+from .ir import Array, Content, Graph, Node, TensorType, Value, checked_content
+from .verify import verify
+
+MAX_INLINE: Final = 16  # elements of a constant that are written out
+
+
+# ----------------------------------------------------------------------------------- printing
+
+
+def show(graph: Graph) -> str:
+    """The graph as text."""
+    inputs = ", ".join(f"{v.name}: {show_type(v.type)}" for v in graph.inputs)
+    outputs = ", ".join(v.name for v in graph.outputs)
+    comma = "," if len(graph.outputs) == 1 else ""
+    lines = [f"def {graph.name}({inputs}) -> ({outputs}{comma}):"]
+    lines += [f"    {line}" for line in _body(graph)]
+    return "\n".join(lines) + "\n"
+
+
+def _body(graph: Graph) -> Iterator[str]:
+    names = []
+    if graph.input_names != tuple(v.name for v in graph.inputs):
+        names.append(f"inputs={graph.input_names!r}")
+    if graph.output_names != tuple(v.name for v in graph.outputs):
+        names.append(f"outputs={graph.output_names!r}")
+    if names:
+        yield f"names({', '.join(names)})"
+    for condition in graph.constraints:
+        yield f"assume({condition})"
+    for name, array in graph.defaults.items():
+        yield (
+            f"default({name!r}, {_numbers(array)})"
+            if array.size <= MAX_INLINE
+            else f"default({name!r})"
+        )
+    for value, array in graph.constants.items():
+        inner = _numbers(array) if array.size <= MAX_INLINE else repr(value.name)
+        yield f"{value.name}: {show_type(value.type)} = constant({inner})"
+    for node in graph.nodes:
+        yield show_node(node)
+    if not graph.constants and not graph.nodes and not graph.defaults and not names:
+        yield "pass"
+
+
+def show_type(type: TensorType) -> str:
+    """A type as text; a scalar's is ``f32[()]``."""
+    return f"{type.dtype}[{', '.join(map(str, type.shape)) or '()'}]"
+
+
+def show_node(node: Node) -> str:
+    """A node as a line of text."""
+    args = ["None" if v is None else v.name for v in node.inputs]
+    for f in fields(node.op):
+        value = getattr(node.op, f.name)
+        if f.default is MISSING or not _same(value, f.default):
+            args.append(f"{f.name}={show_attribute(value)}")
+    call = f"({', '.join(args)})"
+    op = f"{node.op.name}_" if keyword.iskeyword(node.op.name) else node.op.name
+    if len(node.outputs) == 1:
+        (v,) = node.outputs
+        line = f"{v.name}: {show_type(v.type)} = {op}{call}"
+    else:
+        names = ", ".join(v.name for v in node.outputs)
+        types = ", ".join(show_type(v.type) for v in node.outputs)
+        line = f"{names} = {op}[{types}]{call}"
+    origin = "".join(c if c.isprintable() else " " for c in node.origin).strip()
+    return f"{line}  # {origin}" if origin else line
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and not isinstance(a, Expr) and repr(a) == repr(b))
+
+
+def show_attribute(value: Any) -> str:
+    """An attribute's value as text."""
+    match value:
+        case tuple():
+            inner = ", ".join(map(show_attribute, value))
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case float():
+            return _number(value)
+        case Expr() | DType():
+            return str(value)
+        case None | bool() | int() | str():
+            return repr(value)
+        case _:
+            raise InternalError(f"an attribute is {type(value).__name__}", op="show")
+
+
+def _number(x: Any) -> str:
+    if isinstance(x, float) and not math.isfinite(x):
+        return "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
+    return repr(x)
+
+
+def _numbers(array: Array) -> str:
+    items = array.ravel().tolist()
+    if array.dtype.kind not in "biu":
+        items = [float(x) if array.dtype.itemsize != 4 else float(str(x)) for x in array.ravel()]
+    texts = [_number(x) for x in items]
+    return texts[0] if array.ndim == 0 else f"[{', '.join(texts)}]"
+
+
+# ----------------------------------------------------------------------------------- parsing
+
+
+def parse(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
+    """The graph that ``text`` says; ``constants`` are the arrays of what is not written out, by name.
+
+    Errors: ParseError naming the line.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ParseError(f"not a graph: {error}") from error
+    match tree.body:
+        case [ast.FunctionDef() as function]:
+            graph = _Parser(text, constants or {}).graph(function)
+        case _:
+            raise ParseError("a graph is one function definition")
+    try:
+        verify(graph)
+    except InternalError as error:
+        raise ParseError(error.message, op="parse", node=error.node) from error
+    return graph
+
+
+class _Parser:
+    def __init__(self, text: str, arrays: Mapping[str, Array]) -> None:
+        self.lines = text.splitlines()
+        self.arrays = arrays
+        self.values: dict[str, Value] = {}
+        self.constants: dict[Value, Array] = {}
+        self.nodes: list[Node] = []
+        self.constraints: list[Expr] = []
+        self.defaults: dict[str, Array] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.scope = expr_text.Scope()
+
+    def fail(self, message: str, at: ast.AST) -> ParseError:
+        line = getattr(at, "lineno", 0)
+        text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+        return ParseError(message, node=f"{line}: {text}" if text else None)
+
+    def graph(self, function: ast.FunctionDef) -> Graph:
+        inputs = []
+        for arg in function.args.args:
+            if arg.annotation is None:
+                raise self.fail(f"the type of {arg.arg} is missing", arg)
+            inputs.append(self.make(arg.arg, self.type(arg.annotation), arg))
+        self.input_types = {v.name: v.type for v in inputs}
+        for statement in function.body:
+            try:
+                self.statement(statement)
+            except ParseError:
+                raise
+            except PlanishError as error:
+                raise self.fail(error.message, statement) from error
+            except RecursionError as error:
+                raise self.fail("it is nested too deeply", statement) from error
+        outputs = tuple(self.value(e) for e in self.items(function.returns, function))
+        return Graph(
+            function.name,
+            tuple(inputs),
+            outputs,
+            tuple(self.nodes),
+            self.constants,
+            tuple(self.constraints),
+            self.names.get("inputs", tuple(v.name for v in inputs)),
+            self.names.get("outputs", tuple(v.name for v in outputs)),
+            self.defaults,
+        )
+
+    def items(self, tree: ast.expr | None, at: ast.AST) -> list[ast.expr]:
+        if not isinstance(tree, ast.Tuple):
+            raise self.fail("the outputs are a tuple of names", at)
+        return tree.elts
+
+    def make(
+        self, name: str, type: TensorType, at: ast.AST, content: Content | None = None
+    ) -> Value:
+        if name in self.values:
+            raise self.fail(f"{name} is made twice", at)
+        value = self.values[name] = Value(name, type, content)
+        return value
+
+    def value(self, tree: ast.expr) -> Value:
+        if not isinstance(tree, ast.Name) or tree.id not in self.values:
+            raise self.fail(f"there is no value {ast.unparse(tree)}", tree)
+        return self.values[tree.id]
+
+    def type(self, tree: ast.expr) -> TensorType:
+        match tree:
+            case ast.Subscript(ast.Name(name), index) if name in ALL:
+                dims = index.elts if isinstance(index, ast.Tuple) else [index]
+                shape = tuple(self.expression(d) for d in dims)
+                if all(d.dtype is I64 for d in shape):
+                    return TensorType(ALL[name], shape)
+        raise self.fail(f"{ast.unparse(tree)} is no type", tree)
+
+    def expression(self, tree: ast.expr) -> Expr:
+        return expr_text.from_ast(tree, self.scope)
+
+    # ------------------------------------------------------------------------- statements
+
+    def statement(self, tree: ast.stmt) -> None:
+        match tree:
+            case ast.Pass():
+                pass
+            case ast.Expr(ast.Call(ast.Name("names"), [], keywords)):
+                for k in keywords:
+                    self.names[str(k.arg)] = tuple(map(str, self.literal(k.value)))
+            case ast.Expr(ast.Call(ast.Name("assume"), [condition], [])):
+                self.constraints.append(self.expression(condition))
+            case ast.Expr(ast.Call(ast.Name("default"), [ast.Constant(str(name)), *rest], [])):
+                self.default(name, rest, tree)
+            case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name("constant"), [inner], [])):
+                type = self.type(kind)
+                array = self.array(type, inner)
+                self.constants[self.make(name, type, tree, known(type, array))] = array
+            case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name(op), args, keywords)):
+                self.node(tree, [name], [self.type(kind)], op, args, keywords)
+            case ast.Assign([target], ast.Call(ast.Subscript(ast.Name(op), types), args, keywords)):
+                many = target.elts if isinstance(target, ast.Tuple) else [target]
+                kinds = types.elts if isinstance(types, ast.Tuple) else [types]
+                names = [t.id for t in many if isinstance(t, ast.Name)]
+                self.node(tree, names, [self.type(k) for k in kinds], op, args, keywords)
+            case _:
+                raise self.fail("not a statement of a graph", tree)
+
+    def default(self, name: str, rest: list[ast.expr], tree: ast.stmt) -> None:
+        inputs = list(self.input_types)
+        user = self.names.get("inputs", tuple(inputs))
+        if name not in user:
+            raise self.fail(f"there is no input {name}", tree)
+        type = self.input_types[inputs[user.index(name)]]
+        if rest:
+            array = self.array(type, rest[0])
+        elif name in self.arrays:
+            array = self.arrays[name]
+        else:
+            raise self.fail(f"the default of {name} is not given", tree)
+        self.defaults[name] = array
+
+    def literal(self, tree: ast.expr) -> Any:
+        """A Python value, with inf and nan."""
+        match tree:
+            case ast.Name("inf" | "nan" as name):
+                return float(name)
+            case ast.UnaryOp(ast.USub(), ast.Name("inf")):
+                return -math.inf
+            case ast.Tuple(items) | ast.List(items):
+                return tuple(self.literal(i) for i in items)
+        try:
+            return ast.literal_eval(tree)
+        except (ValueError, TypeError, SyntaxError, MemoryError) as error:
+            raise self.fail(f"{ast.unparse(tree)} is no number, text or tuple", tree) from error
+
+    def array(self, type: TensorType, tree: ast.expr) -> Array:
+        value = self.literal(tree)
+        if isinstance(value, str):
+            if value not in self.arrays:
+                raise self.fail(f"the constant {value} is not given", tree)
+            return self.arrays[value]
+        shape = [int(d.value) for d in type.shape if isinstance(d, Const)]
+        try:
+            array = np.array(value, type.dtype.numpy).reshape(shape)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self.fail(f"not a constant of {type}: {error}", tree) from error
+        array.flags.writeable = False
+        return array
+
+    def node(
+        self,
+        tree: ast.stmt,
+        names: list[str],
+        types: list[TensorType],
+        op_name: str,
+        args: list[ast.expr],
+        keywords: list[ast.keyword],
+    ) -> None:
+        try:
+            bare = op_name.removesuffix("_")
+            cls = operator(bare if keyword.iskeyword(bare) else op_name)
+        except ParseError as error:
+            raise self.fail(error.message, tree) from error
+        if len(names) != len(types):
+            raise self.fail(f"{len(names)} values of {len(types)} types", tree)
+        inputs = tuple(
+            None if isinstance(a, ast.Constant) and a.value is None else self.value(a) for a in args
+        )
+        op = self.operator(cls, keywords, tree)
+        known_inputs = tuple(None if v is None else v.content for v in inputs)
+        contents = op.known(
+            tuple(None if v is None else v.type for v in inputs), known_inputs, tuple(types)
+        )
+        outputs = tuple(
+            self.make(n, t, tree, checked_content(t, c))
+            for n, t, c in zip(names, types, contents, strict=False)
+        )
+        self.nodes.append(Node(op, inputs, outputs, self.origin(tree)))
+
+    def origin(self, tree: ast.stmt) -> str:
+        line = self.lines[(tree.end_lineno or 1) - 1].encode()
+        rest = line[tree.end_col_offset or 0 :].decode("utf-8", "replace").strip()
+        return rest[1:].strip() if rest.startswith("#") else ""
+
+    def operator(self, cls: type[Op], keywords: list[ast.keyword], tree: ast.stmt) -> Op:
+        known_fields = {f.name: f for f in fields(cls)}
+        values = {}
+        for k in keywords:
+            if k.arg not in known_fields:
+                raise self.fail(f"{cls.name} has no attribute {k.arg}", tree)
+            values[k.arg] = self.attribute(k.value, kinds_of(cls)[str(k.arg)])
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise self.fail(f"{cls.name}: {error}", tree) from error
+
+    def attribute(self, tree: ast.expr, kinds: frozenset[type]) -> Any:
+        """An attribute's value; the field's annotation tells expressions from numbers."""
+        match tree:
+            case ast.Tuple(items):
+                return tuple(self.attribute(i, kinds) for i in items)
+            case ast.Constant(None | str() as value):
+                return value
+            case ast.Name(name) if DType in kinds:
+                return dtype_named(name)
+        if Expr not in kinds:
+            return self.literal(tree)
+        found = self.expression(tree) if not is_float(tree) else None
+        if found is None or (isinstance(found, Const) and found.type is I64 and int in kinds):
+            return self.literal(tree)
+        return found
+
+
+def is_float(tree: ast.expr) -> bool:
+    """Whether this is a float written out."""
+    match tree:
+        case ast.UnaryOp(ast.USub(), inner):
+            return is_float(inner)
+        case ast.Constant(value):
+            return isinstance(value, float)
+        case _:
+            return isinstance(tree, ast.Name) and tree.id in ("inf", "nan")
+
+
+@cache
+def kinds_of(cls: type[Op]) -> dict[str, frozenset[type]]:
+    """The classes that each attribute of an operator is made of."""
+    return {name: frozenset(_leaves(hint)) for name, hint in typing.get_type_hints(cls).items()}
+
+
+def _leaves(hint: Any) -> Iterator[type]:
+    inner = typing.get_args(hint)
+    if inner:
+        for h in inner:
+            yield from _leaves(h)
+    elif isinstance(hint, type):
+        yield hint
+
+
+def known(type: TensorType, array: Array) -> Content | None:
+    """The known content of a constant."""
+    if type.dtype.is_float:
+        return None
+    if type.dtype is BOOL:
+        return checked_content(type, tuple(Const(bool(x), BOOL) for x in array.ravel()))
+    return checked_content(type, tuple(Const(int(x), I64) for x in array.ravel()[:1000]))
+
+
+__all__ = ["parse", "show", "show_attribute", "show_node", "show_type"]

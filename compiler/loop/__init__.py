@@ -1,0 +1,1 @@
+"""Tensor expressions, the loop IR and its passes."""

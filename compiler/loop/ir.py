@@ -1,0 +1,276 @@
+"""The loop IR: functions over buffers, as nests of loops around blocks.
+
+Meaning
+-------
+A function has buffer parameters (inputs first, then outputs), integer symbols, and temporary buffers. Its
+body runs in order. ``Loop(var, extent, kind, body)`` runs the body for var = 0 .. extent - 1. The kind says how,
+never what: the result is that of the serial loop.
+
+A *block* is one statement with iterators of its own. An iterator is *spatial* (different values write different
+elements) or *reduce* (all its values update the same element); its ``binding`` says which value it has in the
+present iteration of the loops around. Inside the block only its iterators, the function's symbols and buffers
+are visible. The loops around must run through the iterators' domain, each point once, except that a *spatial* point
+may be repeated (recomputed) and that iterations in which ``where`` does not hold are left out.
+
+- a spatial block stores: ``buffer[indices] = value``
+- a reduction block updates: ``buffer[indices] = combine(buffer[indices], value)``, the element being ``init``
+  before the first update. A block with ``init`` None continues what is in the buffer.
+
+The order of a reduction's updates is not fixed: floats may be summed in any order.
+
+Scopes of buffers: ``param`` (given by the caller), ``global`` (scratch of the call, in its arena), ``local``
+(scratch of one chunk of a parallel loop, or of the call), ``register`` (elements that live in registers: after
+unrolling every index is a constant, but for one vector axis). A buffer is defined before it is read within one iteration of
+the innermost loop that contains all its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from planish.compiler.dtypes import DType
+from planish.compiler.expr.nodes import TRUE, Const, Expr, Load, Var, product
+
+Scope: TypeAlias = Literal["param", "global", "local", "register"]
+Combiner: TypeAlias = Literal["sum", "prod", "max", "min"]
+
+# serial, parallel (chunks claimed by threads), vector (lanes), unrolled; the rest are GPU thread axes.
+LOOP_KINDS: Final = (
+    "serial", "parallel", "vector", "unrolled",
+    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    scope: Scope = "param"
+
+    @property
+    def elements(self) -> Expr:
+        return product(self.shape)
+
+    @property
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements between neighbours along each dimension."""
+        return tuple(product(self.shape[k + 1 :]) for k in range(len(self.shape)))
+
+    @property
+    def bytes(self) -> Expr:
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Iter:
+    """A block's iterator: its variable, its extent, what it is, and its value in the loops around."""
+
+    var: Var
+    extent: Expr
+    kind: Literal["spatial", "reduce"]
+    binding: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One statement; see the module's text."""
+
+    name: str
+    iters: tuple[Iter, ...]
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+    combiner: Combiner | None = None
+    init: Expr | None = None
+    where: Expr = TRUE
+    origin: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def bindings(self) -> dict[Var, Expr]:
+        return {i.var: i.binding for i in self.iters}
+
+    @property
+    def spatial(self) -> tuple[Iter, ...]:
+        return tuple(i for i in self.iters if i.kind == "spatial")
+
+    @property
+    def reduce(self) -> tuple[Iter, ...]:
+        return tuple(i for i in self.iters if i.kind == "reduce")
+
+    def with_(self, **changes: Any) -> Block:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for var in kind(extent): body``."""
+
+    var: Var
+    extent: Expr
+    body: Stmt
+    kind: str = "serial"
+
+    def with_(self, **changes: Any) -> Loop:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """Statements, one after the other."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """A body that runs where ``condition`` holds, and one that runs elsewhere."""
+
+    condition: Expr
+    then: Stmt
+    other: Stmt | None = None
+
+
+Stmt: TypeAlias = Block | Loop | Seq | If
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function; ``params`` are the inputs, then ``outputs`` results."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    outputs: int
+    symbols: tuple[Var, ...]
+    temps: tuple[Buffer, ...]
+    body: Stmt
+
+    def __repr__(self) -> str:
+        from .text import show
+
+        return show(self)
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        return {b.name: b for b in (*self.params, *self.temps)}
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return self.params[: len(self.params) - self.outputs]
+
+    @property
+    def results(self) -> tuple[Buffer, ...]:
+        return self.params[len(self.params) - self.outputs :]
+
+    def with_(self, **changes: Any) -> Function:
+        return replace(self, **changes)
+
+    def with_buffer(self, buffer: Buffer) -> Function:
+        """The function with the buffer of that name replaced, or a temporary one added."""
+        if any(b.name == buffer.name for b in self.params):
+            params = tuple(buffer if b.name == buffer.name else b for b in self.params)
+            return replace(self, params=params)
+        rest = tuple(buffer if b.name == buffer.name else b for b in self.temps)
+        if buffer.name not in {b.name for b in rest}:
+            rest = (*rest, buffer)
+        return replace(self, temps=rest)
+
+
+# ----------------------------------------------------------------------------------- traversals
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """The statements as one, nested sequences flattened."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.body if isinstance(s, Seq) else (s,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def children(s: Stmt) -> tuple[Stmt, ...]:
+    match s:
+        case Loop(body=body):
+            return (body,)
+        case Seq(body):
+            return body
+        case If(_, then, other):
+            return (then,) if other is None else (then, other)
+        case Block():
+            return ()
+
+
+def with_children(s: Stmt, new: tuple[Stmt, ...]) -> Stmt:
+    """The statement over other children; the same object if they are the same."""
+    if all(a is b for a, b in zip(children(s), new, strict=True)):
+        return s
+    match s:
+        case Loop():
+            return replace(s, body=new[0])
+        case Seq():
+            return seq(*new)
+        case If():
+            return replace(s, then=new[0], other=new[1] if len(new) > 1 else None)
+        case Block():
+            return s
+
+
+def walk(s: Stmt) -> Iterator[Stmt]:
+    """Every statement, outer ones first, in order."""
+    yield s
+    for c in children(s):
+        yield from walk(c)
+
+
+def blocks(s: Stmt) -> Iterator[Block]:
+    return (b for b in walk(s) if isinstance(b, Block))
+
+
+def nests(s: Stmt, outer: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Block]]:
+    """Each block in order, with the loops around it, outermost first."""
+    if isinstance(s, Block):
+        yield outer, s
+        return
+    inside = (*outer, s) if isinstance(s, Loop) else outer
+    for c in children(s):
+        yield from nests(c, inside)
+
+
+def map_statements(s: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt | None:
+    """Rebuild bottom-up; ``change`` sees each statement over its new children. None deletes it."""
+    kept = [c for c in (map_statements(c, change) for c in children(s)) if c is not None]
+    if children(s) and not kept:
+        return None
+    if isinstance(s, If) and len(kept) != len(children(s)):
+        return change(s)
+    if isinstance(s, Seq):
+        new: Stmt = (
+            s
+            if len(kept) == len(s.body) and all(a is b for a, b in zip(kept, s.body, strict=True))
+            else seq(*kept)
+        )
+    else:
+        new = with_children(s, tuple(kept))
+    return change(new)
+
+
+def map_blocks(s: Stmt, change: Callable[[Block], Block]) -> Stmt:
+    """The statement with each block replaced."""
+    out = map_statements(s, lambda x: change(x) if isinstance(x, Block) else x)
+    assert out is not None
+    return out
+
+
+def reads(b: Block) -> tuple[Load, ...]:
+    """The loads of a block's value and indices (not the update's own)."""
+    from planish.compiler.expr.nodes import loads
+
+    return loads(b.value, *b.indices)
+
+
+def constant(e: Expr) -> int | None:
+    """The value of a constant integer expression."""
+    return int(e.value) if isinstance(e, Const) else None

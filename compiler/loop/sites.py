@@ -1,0 +1,158 @@
+"""Where blocks stand and which elements they touch: what dependences and regions come from."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from planish.compiler.dtypes import I64
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.linear import Linear, linear
+from planish.compiler.expr.nodes import Expr, Var, free_vars, loads, substitute
+
+from .affine import Formula
+from .ir import Block, If, Loop, Seq, Stmt, children, constant
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access of a block, its indices in terms of the loops around.
+
+    ``kind`` is ``read``, ``write``, or ``update`` (both, and the order of several is free).
+    """
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    kind: str
+
+    @property
+    def writes(self) -> bool:
+        return self.kind != "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A block in its place: the loops around, outermost first, and what holds there.
+
+    ``steps`` orders sites of the same iteration: ``steps[k]`` is the place, in the whole text, of
+    the k-th loop around, the last one that of the block.
+    """
+
+    block: Block
+    loops: tuple[Loop, ...]
+    guards: tuple[tuple[Expr, bool], ...]
+    steps: tuple[int, ...]
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        return accesses(self.block)
+
+
+@lru_cache(maxsize=512)
+def sites(root: Stmt) -> tuple[Site, ...]:
+    """The blocks of a statement in order, with what is around them inside of it."""
+    return tuple(_sites(root, (), (), (), [0]))
+
+
+def _sites(
+    s: Stmt,
+    loops: tuple[Loop, ...],
+    guards: tuple[tuple[Expr, bool], ...],
+    steps: tuple[int, ...],
+    count: list[int],
+) -> Iterator[Site]:
+    count[0] += 1
+    match s:
+        case Block():
+            yield Site(s, loops, guards, (*steps, count[0]))
+        case Loop(body=body):
+            yield from _sites(body, (*loops, s), guards, (*steps, count[0]), count)
+        case If(condition, then, other):
+            yield from _sites(then, loops, (*guards, (condition, True)), steps, count)
+            if other is not None:
+                yield from _sites(other, loops, (*guards, (condition, False)), steps, count)
+        case Seq():
+            for c in children(s):
+                yield from _sites(c, loops, guards, steps, count)
+
+
+@lru_cache(maxsize=4096)
+def accesses(b: Block) -> tuple[Access, ...]:
+    """What a block touches: the element that it stores or updates first, then its loads."""
+    values = b.bindings
+
+    def bound(indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(substitute(i, values) for i in indices)
+
+    kind = "write" if b.combiner is None else "update"
+    roots = [b.value, *b.indices] if b.init is None else [b.value, *b.indices, b.init]
+    found = [Access(b.buffer, bound(b.indices), kind)]
+    found += [Access(x.buffer, bound(x.indices), "read") for x in loads(*roots)]
+    found += [Access(x.buffer, x.indices, "read") for x in loads(b.where)]
+    return tuple(dict.fromkeys(found))
+
+
+def domain(f: Formula, s: Site, names: Mapping[Var, str]) -> None:
+    """Add the conditions on the loops around under which a block runs."""
+    for loop in s.loops:
+        f.between(names[loop.var], loop.extent, names)
+    for condition, holds in s.guards:
+        f.holds(condition, names, holds)
+    f.holds(s.block.where, names)
+
+
+# --------------------------------------------------------------------------------- linear forms
+
+
+def terms(e: Expr, loops: Container[Expr]) -> tuple[dict[Var, int], Linear]:
+    """The multiples of loop variables in a sum, and what is left."""
+    form = linear(e) if e.dtype is I64 else Linear({e: 1})
+    mine = {v: c for v, c in form.terms.items() if isinstance(v, Var) and v in loops}
+    rest = {x: c for x, c in form.terms.items() if x not in mine}
+    return mine, Linear(rest, form.constant)
+
+
+def extremes(of: Mapping[Var, int], loops: Mapping[Var, Loop]) -> tuple[int, int] | None:
+    """The least and the greatest sum of multiples of loop variables, if extents are constant."""
+    lo = hi = 0
+    for v, c in of.items():
+        extent = constant(loops[v].extent)
+        if extent is None:
+            return None
+        lo, hi = lo + min(0, c * (extent - 1)), hi + max(0, c * (extent - 1))
+    return lo, hi
+
+
+def joined(indices: Sequence[Expr]) -> dict[Hashable, Expr]:
+    """The indices, and numbers that they determine: x wherever x // c and x % c are among them.
+
+    Keys say how each comes about: under one key, equal indices give equal numbers.
+    """
+    out: dict[Hashable, Expr] = dict(enumerate(indices))
+    todo = list(out.items())
+    while todo:
+        key, e = todo.pop()
+        for left, q, right, r in [
+            pair for other, f in out.items() for pair in ((key, e, other, f), (other, f, key, e))
+        ]:
+            if isinstance(r, n.FloorMod) and isinstance(q, n.FloorDiv) and q in _quotients(r):
+                found = ("join", left, right, q.rhs, r.rhs), r.lhs
+                if found[0] not in out:
+                    out[found[0]] = found[1]
+                    todo.append(found)
+    return out
+
+
+def _quotients(r: n.FloorMod) -> tuple[Expr, ...]:
+    """The forms that ``x // c`` may have for ``x % c``."""
+    x, c = r.lhs, r.rhs
+    if isinstance(x, n.FloorDiv):  # (y // d) // c
+        y, d = x.lhs, x.rhs
+        return n.floordiv(x, c), n.floordiv(y, n.mul(d, c)), n.floordiv(y, n.mul(c, d))
+    return (n.floordiv(x, c),)
+
+
+def touches(e: Expr, names: Container[Expr]) -> bool:
+    """Whether an expression depends on any of the variables, or on a buffer."""
+    return any(v in names for v in free_vars(e)) or bool(loads(e))

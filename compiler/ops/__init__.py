@@ -1,0 +1,1 @@
+"""The operators: one class each, with shape rule, meaning, reference and documentation."""

@@ -1,0 +1,534 @@
+"""Operators that read elements at chosen places: slices, gathers, padding and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from planish.compiler.dtypes import BOOL, F32, I64
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Const, Expr, as_expr
+from planish.compiler.expr.sizes import at_least, normal, numbers
+from planish.compiler.graph.ir import Array, TensorType
+from planish.compiler.loop import te
+
+from .base import Op, unify
+from .sampling import bools, f32, ints
+from .shape import Movement, sizes
+
+Scalar = int | float | bool
+
+
+@dataclass(frozen=True)
+class Slice(Movement):
+    """Along each dimension k the ``shape[k]`` elements ``starts[k]``, ``starts[k] + steps[k]`` ...
+
+    Shape: x [...] -> [*shape].
+    Errors: TypeCheckError if an element lies outside.
+    Source: ONNX Slice-13, its clamping done.
+    """
+
+    name = "slice"
+
+    starts: tuple[Expr, ...]
+    steps: tuple[int, ...]
+    shape: tuple[Expr, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.rank == len(self.starts) == len(self.steps) == len(self.shape):
+            raise self.fail(f"{x} has rank {x.rank}, the slice {len(self.shape)}")
+        for d, start, step, size in zip(x.shape, self.starts, self.steps, self.shape, strict=True):
+            if all(isinstance(e, Const) for e in (d, start, size)):
+                extent, first, count = numbers((d, start, size))
+                last = first + step * (count - 1)
+                if (
+                    count < 0
+                    or step == 0
+                    or (count and not (0 <= min(first, last) and max(first, last) < extent))
+                ):
+                    raise self.fail(f"{count} elements from {first} by {step} of {extent}")
+        return x.with_shape(self.shape)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            index = zip(i, self.starts, self.steps, strict=True)
+            return x[tuple(start + k * step for k, start, step in index)]
+
+        return te.compute(self.shape, element, self.name)
+
+    def reference(self, x: Array) -> Array:
+        starts, counts = numbers(self.starts), numbers(self.shape)
+        for axis, (start, step, count) in enumerate(zip(starts, self.steps, counts, strict=True)):
+            x = np.take(x, start + step * np.arange(count), axis)
+        return x
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(sizes(1, 0), (1, 2), sizes(2, 3)), [f32(3, 5)]
+        yield cls(sizes(2, 4), (-1, -2), sizes(3, 2)), [f32(3, 5)]
+        yield cls(sizes(3, 0), (1, 1), sizes(0, 5)), [f32(3, 5)]
+
+
+def wrapped(index: Expr, extent: Expr) -> Expr:
+    """An index that may count from the end, held inside: no access leaves the tensor."""
+    i = n.cast(index, I64)
+    if at_least(extent, 1) and isinstance(i, Const):
+        return as_expr(int(i.value) % int(extent.value)) if isinstance(extent, Const) else i
+    return n.maximum(0, n.minimum(n.select(i < 0, i + extent, i), extent - 1))
+
+
+class _Gathering(Movement):
+    """Checks that gathers share."""
+
+    data_inputs: ClassVar[int | None] = 1
+
+    def check_indices(self, x: TensorType, indices: TensorType) -> None:
+        if not indices.dtype.is_int:
+            raise self.fail(f"indices are {indices.dtype}, not integers")
+
+    def check_extent(self, extent: Expr, out: TensorType) -> None:
+        """There must be something to read if the output has elements."""
+        if isinstance(extent, Const) and extent.value == 0 and out.size != 0:
+            raise self.fail("elements of a dimension of size 0 are asked for")
+
+
+@dataclass(frozen=True)
+class Gather(_Gathering):
+    """The slices of x along ``axis`` that ``indices`` names.
+
+    Negative indices count from the end; one out of range reads the nearest element.
+
+    Shape: x [a..., n, b...], indices integer [i...] -> [a..., i..., b...].
+    Errors: TypeCheckError if the axis is out of range.
+    Source: ONNX Gather-13.
+    """
+
+    name = "gather"
+
+    axis: int = 0
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        self.check_indices(x, indices)
+        axis = self.resolve_axis(self.axis, x.rank)
+        if x.rank == 0:
+            raise self.fail("a scalar has no dimension to gather along")
+        out = x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+        self.check_extent(x.shape[axis], out)
+        return out
+
+    def compute(self, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        axis, rank = self.axis % x.rank, indices.rank
+
+        def element(*i: Expr) -> Expr:
+            k = wrapped(indices[i[axis : axis + rank]], x.shape[axis])
+            return x[(*i[:axis], k, *i[axis + rank :])]
+
+        return te.compute(
+            (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), element, self.name
+        )
+
+    def reference(self, x: Array, indices: Array) -> Array:
+        return np.take(x, indices.astype(np.int64), self.axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(), [f32(6, 3), ints(2, 4, low=-6, high=6)]
+        yield cls(1), [f32(2, 5, 3), ints(4, low=0, high=5, dtype="int32")]
+        yield cls(-1), [f32(2, 5), np.array(-2)]
+
+
+@dataclass(frozen=True)
+class GatherElements(_Gathering):
+    """The element at the same place as the index, but for ``axis``, where the index says which.
+
+    Negative indices count from the end; one out of range reads the nearest element.
+
+    Shape: x [...], indices integer [...] of the same rank -> the indices'.
+    Errors: TypeCheckError if ranks differ or the axis is out of range.
+    Source: ONNX GatherElements-13.
+    """
+
+    name = "gather_elements"
+
+    axis: int = 0
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        self.check_indices(x, indices)
+        axis = self.resolve_axis(self.axis, x.rank)
+        if x.rank != indices.rank or x.rank == 0:
+            raise self.fail(f"{x} and indices {indices} differ in rank, or are scalars")
+        for k, (d, e) in enumerate(zip(x.shape, indices.shape, strict=True)):
+            if k != axis and isinstance(d, Const) and isinstance(e, Const) and e.value > d.value:
+                raise self.fail(f"indices {indices} are larger than {x} along dimension {k}")
+            if k != axis and not at_least(d, e):
+                unify(d, e, f"dimension {k} differs")
+        out = x.with_shape(indices.shape)
+        self.check_extent(x.shape[axis], out)
+        return out
+
+    def compute(self, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        axis = self.axis % x.rank
+
+        def element(*i: Expr) -> Expr:
+            return x[(*i[:axis], wrapped(indices[i], x.shape[axis]), *i[axis + 1 :])]
+
+        return te.compute(indices.shape, element, self.name)
+
+    def reference(self, x: Array, indices: Array) -> Array:
+        axis = self.axis % x.ndim
+        keep = tuple(slice(None) if k == axis else slice(d) for k, d in enumerate(indices.shape))
+        extent = x.shape[axis]
+        k = np.where(indices < 0, indices + extent, indices).astype(np.int64)
+        return np.take_along_axis(x[keep], k, axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(), [f32(4, 3), ints(2, 3, low=-4, high=4)]
+        yield cls(-1), [f32(4, 3), ints(3, 5, low=0, high=3, dtype="int32")]
+
+
+@dataclass(frozen=True)
+class GatherND(_Gathering):
+    """The slices of x that the index tuples in the last dimension of ``indices`` name.
+
+    The first ``batch_dims`` dimensions go together. Negative indices count from the end; one out of
+    range reads the nearest element.
+
+    Shape: x [b..., n0 ... nk, d...], indices integer [b..., i..., k + 1] -> [b..., i..., d...].
+    Errors: TypeCheckError if the tuples' length is not known or too great.
+    Source: ONNX GatherND-13.
+    """
+
+    name = "gather_nd"
+
+    batch_dims: int = 0
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        self.check_indices(x, indices)
+        b = self.batch_dims
+        if indices.rank < 1 or not 0 <= b < min(x.rank, indices.rank) + (x.rank == 0):
+            raise self.fail(f"{b} batch dimensions of {x} and indices {indices}")
+        length = indices.shape[-1]
+        if not isinstance(length, Const):
+            raise self.fail(f"the length {length} of the index tuples is not known")
+        if not 1 <= length.value <= x.rank - b:
+            raise self.fail(f"index tuples of {length} for {x} and {b} batch dimensions")
+        batch = [
+            unify(d, e, f"batch dimension {k} differs")
+            for k, (d, e) in enumerate(zip(x.shape[:b], indices.shape[:b], strict=True))
+        ]
+        rest = x.shape[b + int(length.value) :]
+        out = x.with_shape((*batch, *indices.shape[b:-1], *rest))
+        for d in x.shape[b : b + int(length.value)]:
+            self.check_extent(d, out)
+        return out
+
+    def compute(self, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        b = self.batch_dims
+        (length,) = numbers(indices.shape[-1:])
+        outer = indices.rank - 1
+
+        def element(*i: Expr) -> Expr:
+            where = (
+                wrapped(indices[(*i[:outer], as_expr(k))], x.shape[b + k]) for k in range(length)
+            )
+            return x[(*i[:b], *where, *i[outer:])]
+
+        shape = (*x.shape[:b], *indices.shape[b:-1], *x.shape[b + length :])
+        return te.compute(shape, element, self.name)
+
+    def reference(self, x: Array, indices: Array) -> Array:
+        b, length = self.batch_dims, indices.shape[-1]
+        flat = (
+            x.reshape(-1, *x.shape[b:])
+            if x.size
+            else x.reshape(int(np.prod(x.shape[:b])), *x.shape[b:])
+        )
+        tuples = indices.reshape(flat.shape[0], -1, length).astype(np.int64)
+        outs = [part[tuple(t.T)] for part, t in zip(flat, tuples, strict=True)]
+        shape = (*indices.shape[:-1], *x.shape[b + length :])
+        return np.array(outs, x.dtype).reshape(shape)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(), [f32(4, 5, 2), ints(3, 2, low=-4, high=4)]
+        yield cls(), [f32(4, 5), ints(2, 3, 1, low=0, high=4)]
+        yield cls(1), [f32(3, 4, 5), ints(3, 2, 1, low=-4, high=4)]
+        yield cls(2), [f32(2, 3, 4), ints(2, 3, 1, low=0, high=4)]
+
+
+PAD_MODES: Final = ("constant", "reflect", "edge", "wrap")
+
+
+@dataclass(frozen=True)
+class Pad(Movement):
+    """Elements added at both ends of each dimension, or taken away where a number is negative.
+
+    ``constant``: the second input's number, else ``fill``. ``reflect``: mirrored at the first and last element,
+    which are not repeated; ``edge``: the nearest element; ``wrap``: around to the other end.
+
+    Shape: x [d0, ...], value [] or [1] or none -> [before[0] + d0 + after[0], ...].
+    Errors: TypeCheckError for an unknown mode, and where there is nothing to mirror or repeat.
+    Source: ONNX Pad-25.
+    """
+
+    name = "pad"
+    data_inputs: ClassVar[int | None] = 1
+
+    before: tuple[Expr, ...]
+    after: tuple[Expr, ...]
+    mode: str = "constant"
+    fill: Scalar = 0
+
+    def infer(self, x: TensorType, value: TensorType | None = None) -> TensorType:
+        if self.mode not in PAD_MODES:
+            raise self.fail(f"there is no mode {self.mode}", hint="one of " + ", ".join(PAD_MODES))
+        if not x.rank == len(self.before) == len(self.after):
+            raise self.fail(f"{len(self.before)} and {len(self.after)} pads for {x}")
+        if value is not None and (value.dtype is not x.dtype or value.size != 1):
+            raise self.fail(f"the value {value} is no number of {x.dtype}")
+        shape = [
+            normal(b + d + a) for b, d, a in zip(self.before, x.shape, self.after, strict=True)
+        ]
+        for d, s in zip(x.shape, shape, strict=True):
+            if isinstance(s, Const) and s.value < 0:
+                raise self.fail(f"more than the {d} elements of a dimension of {x} are taken away")
+            empty = isinstance(d, Const) and d.value == 0
+            if self.mode != "constant" and empty and not (isinstance(s, Const) and s.value == 0):
+                raise self.fail(f"{x} has nothing to {self.mode}")
+        return x.with_shape(shape)
+
+    def compute(self, x: te.Tensor, value: te.Tensor | None = None) -> te.Tensor:
+        shape = [
+            normal(b + d + a) for b, d, a in zip(self.before, x.shape, self.after, strict=True)
+        ]
+
+        def element(*i: Expr) -> Expr:
+            places = [k - b for k, b in zip(i, self.before, strict=True)]
+            if self.mode != "constant":
+                index = zip(places, self.before, self.after, x.shape, strict=True)
+                return x[tuple(self.place(*p) for p in index)]
+            inside = []
+            for k, b, a, d in zip(places, self.before, self.after, x.shape, strict=True):
+                if not at_least(0, b):
+                    inside.append(k >= 0)
+                if not at_least(0, a):
+                    inside.append(k < d)
+            fill = n.const(self.fill, x.dtype) if value is None else value[(0,) * value.rank]
+            return n.select(n.all_of(*inside), x[tuple(places)], fill)
+
+        return te.compute(shape, element, self.name)
+
+    def place(self, k: Expr, before: Expr, after: Expr, extent: Expr) -> Expr:
+        """The element that stands at place k of an extended dimension."""
+        low, high = at_least(0, before), at_least(0, after)
+        if low and high:
+            return k
+        if self.mode == "edge":
+            k = k if high else n.minimum(k, extent - 1)
+            return k if low else n.maximum(k, 0)
+        if self.mode == "wrap":
+            return n.floormod(k, extent)
+        last = normal(extent - 1)
+        if at_least(last, before) and at_least(last, after):
+            k = k if low else n.select(k < 0, 0 - k, k)
+            return k if high else n.select(k > last, last * 2 - k, k)
+        period = normal(n.maximum(last * 2, 1))
+        k = n.floormod(k, period)
+        return n.minimum(k, period - k) if last is not as_expr(0) else as_expr(0)
+
+    def reference(self, x: Array, value: Array | None = None) -> Array:
+        before, after = numbers(self.before), numbers(self.after)
+        if self.mode == "constant":
+            crop = tuple(
+                slice(max(-b, 0), d - max(-a, 0))
+                for b, d, a in zip(before, x.shape, after, strict=True)
+            )
+            widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+            fill = (
+                self.fill
+                if value is None
+                else value.reshape(()).item()
+                if x.dtype != object
+                else value
+            )
+            return np.pad(x[crop], widths, constant_values=np.asarray(fill).astype(x.dtype))
+        for axis, (b, d, a) in enumerate(zip(before, x.shape, after, strict=True)):
+            if max(b, a) > 0:
+                line = np.pad(np.arange(d), (max(b, 0), max(a, 0)), mode=self.mode)  # type: ignore[call-overload]
+            else:
+                line = np.arange(d)
+            x = np.take(x, line[max(-b, 0) : len(line) - max(-a, 0)], axis)
+        return x
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(sizes(0, 2), sizes(1, 0)), [f32(3, 5)]
+        yield cls(sizes(1, -1), sizes(0, 2), fill=1.5), [f32(3, 5)]
+        yield cls(sizes(1, 1), sizes(1, -2)), [f32(3, 5), np.array([7.0], np.float32)]
+        yield cls(sizes(2, 3), sizes(1, 4), "reflect"), [f32(3, 5)]
+        yield cls(sizes(5, 0), sizes(7, 2), "reflect"), [f32(3, 5)]
+        yield cls(sizes(2), sizes(3), "reflect"), [f32(1)]
+        yield cls(sizes(2, 0), sizes(1, 6), "edge"), [f32(3, 5)]
+        yield cls(sizes(4, 1), sizes(1, -1), "wrap"), [f32(3, 5)]
+
+
+@dataclass(frozen=True)
+class CumSum(Op):
+    """The sum of all elements up to this one along ``axis``.
+
+    ``exclusive`` leaves this one out; ``reverse`` sums from the end.
+
+    Shape: x [...] number -> the same.
+    Errors: TypeCheckError if the axis is out of range, or for bool.
+    Source: ONNX CumSum-14.
+    """
+
+    name = "cumsum"
+
+    axis: int = 0
+    exclusive: bool = False
+    reverse: bool = False
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.dtype is BOOL or x.rank == 0:
+            raise self.fail(f"is not defined for {x}")
+        self.resolve_axis(self.axis, x.rank)
+        return x
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        axis = self.axis % x.rank
+        wide = F32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
+
+        def element(*i: Expr) -> Expr:
+            here, k = i[axis], i[-1]
+            first, second = (here, k) if self.reverse else (k, here)
+            counts = first < second if self.exclusive else first <= second
+            item = n.cast(x[(*i[:axis], k, *i[axis + 1 : -1])], wide)
+            return n.select(counts, item, n.const(0, wide))
+
+        out = te.reduce("sum", x.shape, (x.shape[axis],), element, self.name)
+        return (
+            te.compute(x.shape, lambda *i: n.cast(out[i], x.dtype), self.name)
+            if wide is not x.dtype
+            else out
+        )
+
+    def reference(self, x: Array) -> Array:
+        y = np.moveaxis(x, self.axis, 0)
+        y = y[::-1] if self.reverse else y
+        wide = np.float32 if y.dtype.itemsize == 2 and y.dtype.kind not in "iu" else y.dtype
+        out = np.cumsum(y, 0, dtype=wide).astype(x.dtype)
+        if self.exclusive:
+            out = np.concatenate([np.zeros_like(out[:1]), out[:-1]])
+        return np.moveaxis(out[::-1] if self.reverse else out, 0, self.axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(), [f32(5, 3)]
+        yield cls(-1, exclusive=True), [ints(2, 6)]
+        yield cls(1, reverse=True), [f32(2, 6)]
+        yield cls(1, exclusive=True, reverse=True), [ints(2, 6, dtype="int32")]
+        yield cls(), [f32(6).astype(np.float16)]
+
+
+@dataclass(frozen=True)
+class Trilu(Movement):
+    """The upper (or lower) triangle of matrices: 0 elsewhere. ``k`` moves the diagonal to the right.
+
+    Shape: x [..., m, n] -> the same.
+    Errors: TypeCheckError for a rank below 2.
+    Source: ONNX Trilu-14.
+    """
+
+    name = "trilu"
+
+    upper: bool = True
+    k: Expr = Const(0, I64)
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.rank < 2:
+            raise self.fail(f"{x} is no matrix")
+        return x
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            *_, row, column = i
+            keep = row + self.k <= column if self.upper else column <= row + self.k
+            return n.select(keep, x[i], n.const(0, x.dtype))
+
+        return te.compute(x.shape, element, self.name)
+
+    def reference(self, x: Array) -> Array:
+        (k,) = numbers((self.k,))
+        k = max(min(k, x.shape[-1] + 1), -x.shape[-2] - 1)
+        out = np.triu(x, k) if self.upper else np.tril(x, k)
+        return out.astype(x.dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(), [f32(4, 5)]
+        yield cls(False, as_expr(-1)), [f32(2, 4, 3)]
+        yield cls(True, as_expr(10)), [f32(3, 3)]
+        yield cls(False), [bools(3, 3)]
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """The second of two values where the index names the place along ``axis``, else the first.
+
+    Negative indices count from the end; one out of range is nowhere.
+
+    Shape: indices [a..., b...], values [2] -> values' dtype [a..., depth, b...], with depth at ``axis``.
+    Errors: TypeCheckError if the axis is out of range or there are not two values.
+    Source: ONNX OneHot-28.
+    """
+
+    name = "one_hot"
+
+    depth: Expr
+    axis: int = -1
+
+    def infer(self, indices: TensorType, values: TensorType) -> TensorType:
+        axis = self.resolve_axis(self.axis, indices.rank + 1)
+        if values.rank != 1 or values.size != 2:
+            raise self.fail(f"the values are {values}, not two")
+        if indices.dtype is BOOL:
+            raise self.fail("indices are bool")
+        if isinstance(self.depth, Const) and self.depth.value < 0:
+            raise self.fail(f"the depth is {self.depth}")
+        return values.with_shape((*indices.shape[:axis], self.depth, *indices.shape[axis:]))
+
+    def compute(self, indices: te.Tensor, values: te.Tensor) -> te.Tensor:
+        axis = self.axis % (indices.rank + 1)
+
+        def element(*i: Expr) -> Expr:
+            k = n.cast(indices[i[:axis] + i[axis + 1 :]], I64)
+            on = n.eq(n.select(k < 0, k + self.depth, k), i[axis])
+            return n.select(on, values[1], values[0])
+
+        shape = (*indices.shape[:axis], self.depth, *indices.shape[axis:])
+        return te.compute(shape, element, self.name)
+
+    def reference(self, indices: Array, values: Array) -> Array:
+        (depth,) = numbers((self.depth,))
+        k = np.expand_dims(indices.astype(np.int64), self.axis)
+        k = np.where(k < 0, k + depth, k)
+        shape = [1] * k.ndim
+        shape[self.axis] = depth
+        return np.where(k == np.arange(depth).reshape(shape), values[1], values[0]).astype(
+            values.dtype
+        )
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(as_expr(4)), [ints(2, 3, low=-5, high=5), np.array([0, 1], np.float32)]
+        yield cls(as_expr(3), 0), [f32(5, low=0, high=3), np.array([2, -1])]
+
+
+__all__ = [
+    "CumSum", "Gather", "GatherElements", "GatherND", "OneHot", "Pad", "Slice", "Trilu",
+]  # fmt: skip

@@ -1,0 +1,210 @@
+"""Where an element of a resized axis comes from: coordinates, nearest elements, weights.
+
+All is for one axis, as expressions in the output's index. Coordinates are computed in float32, in the order of
+operations of the ONNX specification; where the scale or its inverse is an integer they are integer expressions
+without rounding, so that loads stay affine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from planish.compiler.dtypes import F32, I64
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Call, Const, Expr, Like
+from planish.compiler.graph.ir import Array
+
+COORDINATES: Final = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_half_pixel_for_nn", "tf_crop_and_resize",
+)  # fmt: skip
+NEAREST: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
+_CHECKED: Final = 4096  # output elements that an integer form is compared at when sizes are symbols
+
+
+def f32(value: Like) -> Expr:
+    """A number or an integer expression in float32."""
+    return n.cast(value, F32) if isinstance(value, Expr) else n.const(value, F32)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One resized axis: its sizes, its scale (out / in, f32) and how coordinates are transformed."""
+
+    size: Expr
+    out: Expr
+    scale: Expr
+    coordinate: str
+    roi: tuple[float, float] = (0.0, 1.0)
+
+    def place(self, i: Expr) -> Expr:
+        """The coordinate in the input, in float32, of output element ``i``."""
+        x, size, out = f32(i), f32(self.size), f32(self.out)
+        last = n.sub(size, f32(1))
+        half = n.sub(n.div(n.add(x, f32(0.5)), self.scale), f32(0.5))
+        match self.coordinate:
+            case "half_pixel":
+                return half
+            case "half_pixel_symmetric":
+                adjustment = n.div(out, n.mul(self.scale, size))
+                centre = n.div(size, f32(2))
+                offset = n.mul(centre, n.sub(f32(1), adjustment))
+                whole = n.div(n.add(x, f32(0.5)), self.scale)
+                return n.sub(n.add(offset, whole), f32(0.5))
+            case "pytorch_half_pixel":
+                return n.select(n.lt(1, self.out), half, f32(0))
+            case "align_corners":
+                place = n.div(n.mul(x, last), n.sub(out, f32(1)))
+                return n.select(n.eq(self.out, 1), f32(0), place)
+            case "asymmetric":
+                return n.div(x, self.scale)
+            case "tf_half_pixel_for_nn":
+                shifted = n.div(n.add(x, f32(0.5)), self.scale)
+                return n.select(n.eq(self.scale, f32(1.0)), x, shifted)
+            case _:
+                start, end = map(f32, self.roi)
+                along = n.div(n.mul(n.mul(x, n.sub(end, start)), last), n.sub(out, f32(1)))
+                middle = n.mul(n.mul(f32(0.5), n.add(start, end)), last)
+                return n.select(n.lt(1, self.out), n.add(n.mul(start, last), along), middle)
+
+    @property
+    def ratio(self) -> tuple[int, int] | None:
+        """The scale as (k, 1) or (1, k), if it is that and coordinates depend on nothing else."""
+        if not isinstance(self.scale, Const):
+            return None
+        if self.coordinate in ("align_corners", "tf_crop_and_resize", "half_pixel_symmetric"):
+            return None
+        if self.coordinate == "pytorch_half_pixel" and n.lt(1, self.out) is not n.TRUE:
+            return None
+        scale = np.float32(self.scale.value)
+        if scale >= 1 and scale == np.round(scale) and scale < 1 << 16:
+            return int(scale), 1
+        if 0 < scale < 1:
+            k = int(np.round(1 / scale))
+            if np.float32(1) / np.float32(k) == scale:
+                return 1, k
+        return None
+
+    def clamp(self, index: Expr) -> Expr:
+        """``index`` moved into the axis."""
+        return n.maximum(n.minimum(index, n.sub(self.size, 1)), 0)
+
+    # ---------------------------------------------------------------------------- nearest
+
+    def nearest(self, i: Expr, rounding: str) -> Expr:
+        """The element nearest to the coordinate of ``i``."""
+        found = self._nearest_exactly(i, rounding)
+        if found is not None:
+            return found
+        return self.clamp(n.cast(_round(self.place(i), rounding, self.scale), I64))
+
+    def _nearest_exactly(self, i: Expr, rounding: str) -> Expr | None:
+        """The same as an integer expression, if there is one."""
+        ratio = self.ratio
+        if ratio is None:
+            return None
+        known = isinstance(self.out, Const) and isinstance(self.size, Const)
+        count = int(self.out.value) if known and isinstance(self.out, Const) else _CHECKED
+        table = self._table(count, rounding, np.float32(ratio[0]) / np.float32(ratio[1]))
+        up, down = ratio
+        at = np.arange(count)
+        for shift in range(-up - down, up + down + 1):
+            guess = (at * down + shift) // up
+            if not np.array_equal(guess, table):
+                continue
+            index = n.floordiv(n.add(n.mul(i, down), shift), up)
+            inside = shift == 0 and down == 1 and self.out is n.mul(self.size, up)
+            if known and isinstance(self.size, Const) and count:
+                inside = 0 <= int(table.min()) and int(table.max()) < int(self.size.value)
+            return index if inside else self.clamp(index)
+        return None
+
+    def _table(self, count: int, rounding: str, scale: np.float32) -> Array:
+        """The elements nearest to the first output elements, before they are moved into the axis."""
+        x = np.arange(count, dtype=np.float32)
+        match self.coordinate:
+            case "asymmetric":
+                place = x / scale
+            case "tf_half_pixel_for_nn":
+                place = (x + np.float32(0.5)) / scale if scale != 1 else x
+            case _:
+                place = (x + np.float32(0.5)) / scale - np.float32(0.5)
+        below = np.floor(place)
+        part = place - below
+        match rounding:
+            case "round_prefer_floor":
+                place = below + (part > 0.5)
+            case "round_prefer_ceil":
+                place = below + (part >= 0.5)
+            case "floor":
+                place = below
+            case "ceil":
+                place = np.ceil(place)
+            case _:
+                place = np.ceil(place) if scale < 1 else np.trunc(place)
+        return place.astype(np.int64)
+
+    # ----------------------------------------------------------------------- between elements
+
+    def between(self, i: Expr) -> tuple[Expr, Expr]:
+        """The element at or before the coordinate of ``i`` (not moved into the axis) and the way on from it, f32."""
+        ratio = self.ratio
+        if ratio is not None and self.coordinate != "tf_half_pixel_for_nn":
+            up, down = ratio
+            offset = 0 if self.coordinate == "asymmetric" else down - up
+            step, whole = 2 * down, 2 * up
+            if step % whole == 0:
+                index = n.add(n.mul(i, step // whole), offset // whole)
+                return index, f32(offset % whole / whole)
+            numerator = n.add(n.mul(i, step), offset)
+            part = n.div(f32(n.floormod(numerator, whole)), f32(whole))
+            return n.floordiv(numerator, whole), part
+        place = self.place(i)
+        below = Call("floor", (place,), F32)
+        return n.cast(below, I64), n.sub(place, below)
+
+
+def _round(place: Expr, rounding: str, scale: Expr) -> Expr:
+    below = Call("floor", (place,), F32)
+    part = n.sub(place, below)
+    above = n.add(below, f32(1))
+    match rounding:
+        case "round_prefer_floor":
+            return n.select(n.lt(f32(0.5), part), above, below)
+        case "round_prefer_ceil":
+            return n.select(n.le(f32(0.5), part), above, below)
+        case "floor":
+            return below
+        case "ceil":
+            return Call("ceil", (place,), F32)
+        case _:
+            down = n.lt(scale, f32(1))
+            return n.select(down, Call("ceil", (place,), F32), Call("trunc", (place,), F32))
+
+
+def cubic_weight(distance: Expr, a: float) -> Expr:
+    """The weight of an element at a distance >= 0 from the coordinate (Keys, with parameter ``a``); 0 from 2 on."""
+    s = distance
+    near = n.add(n.mul(n.mul(n.sub(n.mul(f32(a + 2), s), f32(a + 3)), s), s), f32(1))
+    far = n.mul(f32(a), s)
+    far = n.mul(n.sub(far, f32(5 * a)), s)
+    far = n.sub(n.mul(n.add(far, f32(8 * a)), s), f32(4 * a))
+    return n.select(n.le(s, f32(1)), near, n.select(n.lt(s, f32(2)), far, f32(0)))
+
+
+def linear_weight(distance: Expr) -> Expr:
+    """The weight of an element at a distance >= 0 from the coordinate; 0 from 1 on."""
+    return n.maximum(n.sub(f32(1), distance), f32(0))
+
+
+def is_inside(place: Expr, size: Expr) -> Expr:
+    """Whether a coordinate lies between the axis' first and last elements."""
+    return n.all_of(n.le(f32(0), place), n.le(place, n.sub(f32(size), f32(1))))
+
+
+__all__ = [
+    "COORDINATES", "NEAREST", "Axis", "cubic_weight", "f32", "is_inside", "linear_weight",
+]  # fmt: skip

@@ -1,0 +1,92 @@
+"""The passes, as two lists: to learn the compiler, read them.
+
+``PLANISH_DUMP=all`` (or names of passes, separated by commas) prints the program after each; ``PLANISH_CHECK=1``
+verifies it after each, as the tests do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .config import CONFIG
+from .graph.canonicalize import canonicalize
+from .graph.compose import compose
+from .graph.cse import eliminate_common
+from .graph.dce import eliminate_dead
+from .graph.fold import fold_batch_norm, fold_constants
+from .graph.ir import Graph
+from .graph.layout import channels_last, sink_transposes
+from .graph.verify import verify as verify_graph
+from .loop.compact import compact
+from .loop.decompose import bind, decompose
+from .loop.ir import Function
+from .loop.partition import partition
+from .loop.tidy import tidy
+from .loop.verify import verify as verify_function
+
+T = TypeVar("T", Graph, Function)
+
+
+@dataclass(frozen=True)
+class Pass(Generic[T]):
+    """A function from a program to a program, which gives the same object where it changes nothing."""
+
+    name: str
+    run: Callable[[T], T]
+    check: Callable[[T], None]
+
+
+GRAPH_PASSES: tuple[Pass[Graph], ...] = (
+    # 1. less, and in one form: what follows looks for few shapes of program
+    Pass("dead", eliminate_dead, verify_graph),
+    Pass("fold", fold_constants, verify_graph),
+    Pass("canonicalize", canonicalize, verify_graph),
+    Pass("common", eliminate_common, verify_graph),
+    # 2. bigger operators, which become one kernel each
+    Pass("compose", compose, verify_graph),
+    Pass("batch_norm", fold_batch_norm, verify_graph),
+    # 3. channels last inside; transposes meet and cancel
+    Pass("channels_last", channels_last, verify_graph),
+    Pass("transposes", sink_transposes, verify_graph),
+    # 4. what the passes before left over
+    Pass("fold_again", fold_constants, verify_graph),
+    Pass("canonicalize_again", canonicalize, verify_graph),
+    Pass("common_again", eliminate_common, verify_graph),
+    Pass("dead_again", eliminate_dead, verify_graph),
+)
+
+# After schedules: from blocks to plain statements in loops that hardware runs as they stand.
+LOOP_PASSES: tuple[Pass[Function], ...] = (
+    Pass("decompose", decompose, verify_function),  # needs blocks with iterators
+    Pass("bind", bind, verify_function),  # from here on, only loop variables
+    Pass("compact", compact, verify_function),  # needs to see every access as it was scheduled
+    Pass("partition", partition, verify_function),  # duplicates code: after everything that reads it
+    Pass("tidy", tidy, verify_function),
+)
+
+
+def run(
+    program: T,
+    passes: Sequence[Pass[T]],
+    stop_after: str = "",
+    observe: Callable[[str, T], None] | None = None,
+) -> T:
+    """The program after the passes, or after those up to ``stop_after``."""
+    wanted = set(CONFIG.dump)
+    check = CONFIG.check
+    for p in passes:
+        new = p.run(program)
+        if "all" in wanted or p.name in wanted:
+            text = "(unchanged)" if new is program else repr(new)
+            sys.stderr.write(f"# after {p.name}\n{text}\n\n")
+        if check:
+            p.check(new)
+        program = new
+        if observe is not None:
+            observe(p.name, program)
+        if p.name == stop_after:
+            break
+    return program

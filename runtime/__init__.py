@@ -1,0 +1,1 @@
+"""The runtime: buffers, executor, threads and module files."""

@@ -1,0 +1,144 @@
+"""Module files (``.planish``): a module as one file that loads by mapping it, compiling nothing.
+
+A zip of stored members: ``manifest.json``, object code, and the weights as safetensors. Loading checks
+every byte that matters against its checksum (2.8 GB/s a core) and that this machine has what the
+code needs. The checksums guard against accidents, not against malice: a module file is code, so load only
+those that you would run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from planish.compiler.errors import ParseError, PlanishError
+from .archive import CHUNK_BYTES, check, check_chunks, checksums, read_archive, write_archive
+from .manifest import Manifest, encode_manifest
+from .module import Module
+from .pool import available_cpus
+from .tensors import decode, encode
+
+_MANIFEST: Final = "manifest.json"
+_WEIGHTS: Final = "weights.safetensors"
+_CODE: Final = ("kernels.o", "entry.o")
+_CONSTANT, _DEFAULT = "constant.", "default."
+
+
+def save(module: Module, path: str | os.PathLike[str]) -> None:
+    """Write a module as a file; a file that was there stays until the new one is whole.
+
+    Errors: ParseError if the file cannot be written.
+    """
+    from planish.targets.target import parse_target
+
+    arrays = {f"{_CONSTANT}{k}": c for k, c in enumerate(module.constants)}
+    arrays |= {f"{_DEFAULT}{name}": v for name, v in module.defaults.items()}
+    weights = encode(arrays)
+    parts: dict[str, list[bytes | memoryview]] = {
+        **{name: [code] for name, code in zip(_CODE, module.objects, strict=True)},
+        _WEIGHTS: weights,
+    }
+    target: Any = parse_target(module.target)
+    described = {name: _describe(pieces) for name, pieces in parts.items()}
+    described[_WEIGHTS]["crc32"] = checksums(weights)
+    described[_WEIGHTS]["chunk_bytes"] = CHUNK_BYTES
+    manifest = encode_manifest(
+        module.interface, target, module.given_threads, described, module.provenance
+    )
+    members = [(_MANIFEST, [manifest]), *parts.items()]
+    place = Path(path)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            for piece in write_archive(members):
+                file.write(piece)
+        temporary.replace(place)
+    except OSError as error:
+        raise ParseError(f"{place} cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _describe(pieces: list[bytes | memoryview]) -> dict[str, Any]:
+    from hashlib import sha256
+
+    digest = sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return {"bytes": sum(memoryview(p).nbytes for p in pieces), "sha256": digest.hexdigest()}
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool = False) -> Module:
+    """The module of a file.
+
+    ``threads`` is what a call may use at most; None: as it was compiled. ``verify`` compares the members'
+    cryptographic hashes as well. The weights stay in the file and are mapped; don't change it in
+    place while the module lives (``save`` never does).
+
+    Errors: ParseError naming what is wrong with the file, or what this machine lacks.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except ValueError as error:
+        raise ParseError(f"{path} is empty") from error
+    except OSError as error:
+        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        return _load(data, threads, verify)
+    except PlanishError as error:
+        message = f"{error.op}: {error.message}" if error.op else error.message
+        raise ParseError(message, op=str(path), node=error.node, hint=error.hint) from error
+
+
+def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
+    members = read_archive(data)
+    if tuple(members) != (_MANIFEST, *_CODE, _WEIGHTS):
+        raise ParseError(f"this is no module file: it has {', '.join(members)}"[:200])
+    manifest = Manifest(bytes(check(data, members[_MANIFEST])))
+    _check_target(manifest)
+    objects = [bytes(check(data, members[name])) for name in _CODE]
+    sums = manifest.members.get(_WEIGHTS, {})
+    sums = sums.get("crc32") if isinstance(sums, dict) else None
+    if not isinstance(sums, list):
+        raise ParseError("the manifest has no checksums of the weights")
+    weights = check_chunks(data, members[_WEIGHTS], sums, available_cpus())
+    if verify:
+        _verify(data, members, manifest)
+    interface = manifest.interface()
+    arrays = decode(weights)
+    names = [f"{_CONSTANT}{k}" for k in range(interface.constants)]
+    wanted = [*names, *(f"{_DEFAULT}{p.name}" for p in interface.inputs if p.default)]
+    if list(arrays) != wanted:
+        raise ParseError("the weights are not those of the manifest")
+    return Module(
+        interface,
+        objects,
+        [arrays[name] for name in names],
+        defaults={n.removeprefix(_DEFAULT): arrays[n] for n in wanted[len(names) :]},
+        threads=threads or manifest.threads,
+        target=str(manifest.target),
+        provenance=manifest.provenance,
+    )
+
+
+def _check_target(manifest: Manifest) -> None:
+    if missing := manifest.target.missing:
+        raise ParseError(
+            f"the file is for another machine: this one lacks {', '.join(missing)}",
+            node=f"compiled for {manifest.target.cpu} ({manifest.isa}), {manifest.target.triple}",
+            hint="compile the model for this machine (target llvm)",
+        )
+
+
+def _verify(data: memoryview, members: dict[str, Any], manifest: Manifest) -> None:
+    from hashlib import sha256
+
+    for name in (*_CODE, _WEIGHTS):
+        said = manifest.members.get(name)
+        member = members[name]
+        digest = sha256(data[member.start : member.end]).hexdigest()
+        if not isinstance(said, dict) or said.get("sha256") != digest:
+            raise ParseError(f"the module file is damaged: {name} is not what was written")

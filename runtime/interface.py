@@ -1,0 +1,124 @@
+"""What a module takes and gives: inputs, outputs, the symbols in their sizes, and its plan of memory.
+
+It is all that is needed to check a call, to bind symbols and to size the arena; a module file holds it as
+text. A size is an int, or an expression where it depends on symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from planish.compiler.dtypes import DType
+from planish.compiler.errors import CodegenError
+
+if TYPE_CHECKING:
+    from planish.compiler.expr.nodes import Expr
+    from planish.compiler.program import Program
+
+    Size: TypeAlias = int | Expr
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output; ``default`` says that the module has a value for it if none is given."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Size, ...]
+    default: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a profile says of a step: its function, the nodes it computes, its work."""
+
+    function: str
+    origin: tuple[str, ...]
+    flops: Size
+    bytes: Size
+
+
+@dataclass(frozen=True)
+class Interface:
+    """See the module's text. ``slots`` is the number of words that the entry point takes."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    symbols: tuple[str, ...]
+    constraints: tuple[Expr, ...]
+    arena_bytes: Size
+    constants: int
+    steps: tuple[StepInfo, ...]
+
+    def __post_init__(self) -> None:
+        bound = {str(d) for p in self.inputs for d in p.shape if not isinstance(d, int)}
+        for symbol in self.symbols:
+            if symbol not in bound:
+                raise CodegenError(f"no input has the size {symbol}", op=self.name)
+
+    @property
+    def words(self) -> int:
+        """How many slots there are."""
+        return 3 + len(self.inputs) + len(self.outputs) + self.constants + len(self.symbols)
+
+
+def interface_of(program: Program) -> Interface:
+    """What the module of a program takes and gives."""
+    from planish.compiler.dtypes import I64
+    from planish.compiler.expr.nodes import Const
+
+    def size(e: Expr) -> Size:
+        return int(e.value) if isinstance(e, Const) and e.type is I64 else e
+
+    def port(name: str, dtype: DType, shape: Iterable[Expr]) -> Port:
+        return Port(name, dtype, tuple(map(size, shape)), name in program.defaults)
+
+    return Interface(
+        program.name,
+        tuple(port(p.name, p.type.dtype, p.type.shape) for p in program.inputs),
+        tuple(
+            Port(p.name, p.type.dtype, tuple(map(size, p.type.shape))) for p in program.outputs
+        ),
+        tuple(s.name for s in program.symbols),
+        program.constraints,
+        size(program.arena_bytes),
+        len(program.constants),
+        tuple(
+            StepInfo(s.function, s.origin, size(s.flops), size(s.bytes)) for s in program.steps
+        ),
+    )
+
+
+def evaluator(symbols: Iterable[str], sizes: Iterable[Size]) -> Callable[..., tuple[int, ...]]:
+    """A function from the symbols' values to those of all sizes (and conditions), in order.
+
+    As in the native code, a division by zero gives zero.
+
+    Errors: CodegenError for what is no integer arithmetic over the symbols.
+    """
+    wanted = tuple(sizes)
+    if all(isinstance(s, int) for s in wanted):
+        return lambda *_: wanted  # type: ignore[return-value]
+    from .sizes import compile_sizes  # needs expressions, which modules of fixed sizes do without
+
+    return compile_sizes(tuple(symbols), wanted)
+
+
+def describe(array: Any) -> str:
+    """An array's dtype and shape, for messages."""
+    from planish.compiler.dtypes import ALL
+
+    names: Mapping[Any, str] = {d.numpy: name for name, d in ALL.items()}
+    dtype = names.get(array.dtype, str(array.dtype)) if array.dtype.isnative else str(array.dtype)
+    return f"{dtype}{list(np.shape(array))}"

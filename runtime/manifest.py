@@ -1,0 +1,188 @@
+"""A module file's manifest: the interface and the target as JSON, sizes as the text of expressions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from planish.compiler.dtypes import ALL
+from planish.compiler.errors import ParseError, PlanishError
+from planish.targets.llvm.target import Llvm
+from .interface import Interface, Port, StepInfo
+
+if TYPE_CHECKING:
+    from .interface import Size
+
+FORMAT: Final = "planish module"
+SCHEMA: Final = 1
+MOST_BYTES: Final = 256 << 20
+_MOST_TEXT: Final = 20_000  # characters of one expression
+
+T = TypeVar("T")
+
+
+def encode_manifest(
+    interface: Interface,
+    target: Llvm,
+    threads: int | None,
+    members: Mapping[str, Mapping[str, Any]],
+    provenance: Mapping[str, Any],
+) -> bytes:
+    """The manifest's bytes; the same for the same contents."""
+    contents = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "interface": {
+            "name": interface.name,
+            "inputs": [_port(p) for p in interface.inputs],
+            "outputs": [_port(p) for p in interface.outputs],
+            "symbols": list(interface.symbols),
+            "constraints": [str(c) for c in interface.constraints],
+            "arena_bytes": _text(interface.arena_bytes),
+            "constants": interface.constants,
+            "steps": [
+                [s.function, list(s.origin), _text(s.flops), _text(s.bytes)]
+                for s in interface.steps
+            ],
+        },
+        "target": {
+            "cpu": target.cpu,
+            "triple": target.triple,
+            "features": list(target.features),
+            "isa": target.machine.isa,
+        },
+        "threads": threads,
+        "members": members,
+        "provenance": provenance,
+    }
+    text = json.dumps(contents, sort_keys=True, indent=1, ensure_ascii=True)
+    return text.encode("ascii")
+
+
+def _text(size: Size) -> int | str:
+    return size if isinstance(size, int) else str(size)
+
+
+def _port(port: Port) -> dict[str, Any]:
+    out = {"name": port.name, "dtype": port.dtype.name, "shape": [_text(d) for d in port.shape]}
+    return {**out, "default": True} if port.default else out
+
+
+class Manifest:
+    """A manifest that was read.
+
+    Errors: ParseError naming what is missing, wrong or too new.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) > MOST_BYTES:
+            raise ParseError("the manifest is too large to be one")
+        try:
+            contents = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ParseError("the manifest is no JSON") from error
+        root = _Reader(contents, "manifest")
+        if root.get("format", str) != FORMAT:
+            raise ParseError("this is no module file of planish")
+        schema = root.get("schema", int)
+        if schema != SCHEMA:
+            raise ParseError(
+                f"the module file has schema {schema}, this version of planish reads {SCHEMA}",
+                hint="compile the model again" if schema < SCHEMA else "use a newer planish",
+            )
+        target = root.inner("target")
+        self.target = Llvm(
+            target.get("cpu", str), target.get("triple", str), tuple(target.items("features", str))
+        )
+        self.isa = target.get("isa", str)
+        self._interface = root.inner("interface")
+        threads = contents.get("threads")
+        self.threads = threads if type(threads) is int and threads > 0 else None
+        self.members = root.get("members", dict)
+        self.provenance = root.get("provenance", dict)
+
+    def interface(self) -> Interface:
+        """What the module takes and gives.
+
+        Errors: ParseError naming the part that is not understood.
+        """
+        r = self._interface
+        try:
+            return Interface(
+                r.get("name", str),
+                tuple(_read_port(p) for p in r.inners("inputs")),
+                tuple(_read_port(p) for p in r.inners("outputs")),
+                tuple(r.items("symbols", str)),
+                tuple(map(_expression, r.items("constraints", str))),
+                _size(r.get("arena_bytes", object)),
+                r.get("constants", int),
+                tuple(map(_step, r.items("steps", list))),
+            )
+        except ParseError:
+            raise
+        except PlanishError as error:
+            raise ParseError(f"the manifest does not fit together: {error}") from error
+
+
+class _Reader:
+    """A JSON object whose parts are asked for by name and type."""
+
+    def __init__(self, value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ParseError(f"{where} is no object")
+        self.value, self.where = value, where
+
+    def get(self, key: str, kind: type[T]) -> T:
+        found = self.value.get(key)
+        if found is None or not isinstance(found, kind) or (kind is int and type(found) is bool):
+            raise ParseError(f"{self.where} has no proper {key}")
+        return found
+
+    def items(self, key: str, kind: type[T]) -> list[T]:
+        found = self.get(key, list)
+        if not all(isinstance(x, kind) for x in found):
+            raise ParseError(f"{self.where} has no proper {key}")
+        return found
+
+    def inner(self, key: str) -> _Reader:
+        return _Reader(self.get(key, dict), key)
+
+    def inners(self, key: str) -> list[_Reader]:
+        return [_Reader(x, key) for x in self.items(key, dict)]
+
+
+def _read_port(r: _Reader) -> Port:
+    dtype = r.get("dtype", str)
+    if dtype not in ALL:
+        raise ParseError(f"there is no dtype {dtype[:40]}")
+    default = r.value.get("default") is True
+    return Port(r.get("name", str), ALL[dtype], tuple(map(_size, r.get("shape", list))), default)
+
+
+def _step(parts: list[Any]) -> StepInfo:
+    match parts:
+        case [str(function), [*origin], flops, size] if all(isinstance(o, str) for o in origin):
+            return StepInfo(function, tuple(origin), _size(flops), _size(size))
+        case _:
+            raise ParseError("a step of the manifest is not understood")
+
+
+def _size(value: object) -> Size:
+    if isinstance(value, str):
+        return _expression(value)
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+        raise ParseError(f"{str(value)[:40]!r} is no size")
+    return value
+
+
+def _expression(text: str) -> Any:
+    if len(text) > _MOST_TEXT:
+        raise ParseError(f"an expression of {len(text)} characters is too long")
+    return _parser()(text)
+
+
+def _parser() -> Callable[[str], Any]:
+    from planish.compiler.expr.text import parse  # modules of fixed sizes do without
+
+    return parse

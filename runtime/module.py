@@ -1,0 +1,382 @@
+"""A compiled module: machine code, constants, and what is needed to call it.
+
+A call checks its inputs, finds the plan for their shapes (values of symbols, sizes of arena and
+outputs; computed once per shape), fills the slots of a *frame* and runs the entry point, with the
+interpreter's lock released. A frame holds what one running call needs: slots and arena. There are as
+many as calls were ever running at once, and idle ones are used again, so any number of Python threads may
+call one module.
+
+Outputs belong to the caller.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from planish.compiler.config import CONFIG
+from planish.compiler.errors import RuntimeFault, TypeCheckError
+from planish.targets.llvm.native import load_object
+from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
+from .interface import Array, Interface, Port
+from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
+from .plan import Plan, Planner, fetch
+from .pool import Pool, pool
+
+_ENTRY: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_PROFILE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+_READY: Final = 0x101  # flags of an array that is contiguous and aligned
+_FRAMES_KEPT: Final = 16
+_ARENA_SLOT, _FIRST_SLOT = 2, 3
+
+
+class _Frame:
+    """What one running call needs: its slots, filled but for inputs and outputs, and its arena."""
+
+    __slots__ = ("address", "arena", "calls", "plan", "slots")
+
+    def __init__(self, slots: array.array[int]) -> None:
+        self.slots = slots
+        self.address = slots.buffer_info()[0]
+        self.arena = aligned_empty(0)
+        self.plan: Plan | None = None
+        self.calls = 0
+
+    def prepare(self, plan: Plan, first_symbol: int) -> None:
+        """Set up for the sizes of a plan."""
+        if self.arena.nbytes < plan.arena_bytes:
+            self.plan = None
+            self.arena = aligned_empty(0)  # the old one goes before the new one comes
+            self.arena = aligned_empty(plan.arena_bytes)
+        self.slots[_ARENA_SLOT] = self.arena.ctypes.data
+        for k, value in enumerate(plan.symbols):
+            self.slots[first_symbol + k] = value
+        self.plan = plan
+
+
+class Module:
+    """A compiled model. ``module(x, y)`` takes arrays in the order of ``inputs``, and gives a tuple.
+
+    ``threads`` is what a call may use at most; None is all that the process may use. ``defaults`` are
+    the values of inputs that may be left out, by name; they are not among the arguments of a call,
+    but ``run`` may give them.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        objects: Sequence[bytes],
+        constants: Sequence[Array],
+        *,
+        defaults: Mapping[str, Array] | None = None,
+        threads: int | None = None,
+        target: str = "",
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.interface, self.objects = interface, tuple(objects)
+        self.constants = [aligned_copy(c) for c in constants]
+        self.defaults = {name: aligned_copy(v) for name, v in (defaults or {}).items()}
+        self.target, self.provenance = target, dict(provenance or {})
+        self.given_threads = threads
+        self._pool: Pool = pool()
+        wanted = threads or CONFIG.threads or self._pool.maximum
+        self.threads = min(wanted, self._pool.maximum)
+        self._code = load_object(self.objects, (MAIN, PROFILE, WORKER))
+        self._entry = _ENTRY(self._code.address(MAIN))
+        self._profile = _PROFILE(self._code.address(PROFILE))
+        self._worker = self._code.address(WORKER)
+
+        self._planner = Planner(interface)
+        self._dtypes = [p.dtype.numpy for p in interface.inputs]
+        self._positions = [k for k, p in enumerate(interface.inputs) if not p.default]
+        self._all_positional = len(self._positions) == len(interface.inputs)
+        self._first_output = _FIRST_SLOT + len(interface.inputs)
+        first_constant = self._first_output + len(interface.outputs)
+        self._first_symbol = first_constant + len(self.constants)
+        self._slots = array.array("q", [0]) * interface.words
+        self._slots[0] = self._pool.address if self.threads > 1 else 0
+        self._slots[1] = self.threads
+        for k, constant in enumerate(self.constants):
+            self._slots[first_constant + k] = address_of(constant)
+
+        self._frames: list[_Frame] = []
+        self._blocks = Blocks()
+        self._lock = threading.Lock()  # of the numbers below; not taken by most calls
+        self._past_calls = 0  # of frames that are gone
+        self._arena_bytes = self._arena_peak = 0
+        self._all_frames: set[_Frame] = set()
+
+    # ------------------------------------------------------------------------------- the surface
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What a call takes; those with a default come by name only."""
+        return self.interface.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What a call gives."""
+        return self.interface.outputs
+
+    def __call__(self, *arrays: Any, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
+        """Run on arrays (numpy, or anything with DLPack), in the order of the inputs.
+
+        With ``out`` the results are written there.
+
+        Errors: TypeCheckError naming the input that does not fit, what it is and what it must be.
+        """
+        if len(arrays) != len(self._positions):
+            raise self._wrong_count(len(arrays))
+        if self._all_positional:
+            return self._run(arrays, out)
+        given = list(self._default_inputs())
+        for k, value in zip(self._positions, arrays, strict=True):
+            given[k] = value
+        return self._run(given, out)
+
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Run on arrays by the names of the inputs; gives all outputs by their names.
+
+        Errors: as a call's.
+        """
+        given = self._named(inputs)
+        names = [p.name for p in self.interface.outputs]
+        places = None
+        if out is not None:
+            if (unknown := [n for n in out if n not in names]) or len(out) != len(names):
+                what = f"there is no output {unknown[0]}" if unknown else "out must have all outputs"
+                raise TypeCheckError(what, op=self.interface.name, hint=f"outputs: {' '.join(names)}")
+            places = [out[name] for name in names]
+        return dict(zip(names, self._run(given, places), strict=True))
+
+    def profile(self, inputs: Mapping[str, Any] | Sequence[Any], repeat: int = 10) -> list[Array]:
+        """How long each step took, in nanoseconds: an array over repetitions for each step."""
+        if not isinstance(inputs, Mapping):
+            names = [self.interface.inputs[k].name for k in self._positions]
+            if len(inputs) != len(names):
+                raise self._wrong_count(len(inputs))
+            inputs = dict(zip(names, inputs, strict=True))
+        given = self._named(inputs)
+        times = np.zeros((max(1, repeat), len(self.interface.steps)), np.int64)
+        for row in times:
+            self._run(given, None, row)
+        return list(times.T)
+
+    def plan(self, inputs: Mapping[str, Any]) -> Plan:
+        """The sizes that a call with these inputs has."""
+        given = [fetch(v, p, self.interface.name) for v, p in self._pairs(inputs)]
+        return self._planner.plan(tuple(a.shape for a in given))
+
+    def stats(self) -> dict[str, Any]:
+        """What the module is and did: calls, bytes of memory, functions, threads."""
+        with self._lock:
+            frames = list(self._all_frames)
+            calls = self._past_calls + sum(f.calls for f in frames)
+        tuned = self.provenance.get("schedules", {})
+        return {
+            "calls": calls,
+            "arena_bytes": self._arena_bytes,
+            "arena_bytes_peak": self._arena_peak,
+            "frames": len(frames),
+            "output_bytes_kept": self._blocks.bytes,
+            "constant_bytes": sum(c.nbytes for c in self.constants),
+            "code_bytes": self._code.bytes,
+            "shapes": len(self._planner),
+            "steps": len(self.interface.steps),
+            "functions": len({s.function for s in self.interface.steps}),
+            "tuned": tuned.get("tuned", 0),
+            "transferred": tuned.get("transferred", 0),
+            "default": tuned.get("default", len({s.function for s in self.interface.steps})),
+            "threads": self.threads,
+            "pool": asdict(self._pool.stats()),
+        }
+
+    def trim(self) -> None:
+        """Give back the memory that is kept for calls to come."""
+        while self._frames:
+            self._drop(self._frames.pop())
+        self._blocks.clear()
+
+    def save(self, path: str | Path) -> None:
+        """Write the module as one file, which ``planish.load`` loads without compiling anything."""
+        from .file import save
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        ports = ", ".join(str(p) for p in self.interface.inputs)
+        outs = ", ".join(str(p) for p in self.interface.outputs)
+        return f"<planish module {self.interface.name}({ports}) -> {outs}>"
+
+    # ------------------------------------------------------------------------------------- a call
+
+    def _run(
+        self, given: Sequence[Any], out: Sequence[Array] | None, times: Array | None = None
+    ) -> tuple[Array, ...]:
+        ports = self.interface.inputs
+        arrays = []
+        for k, (value, dtype) in enumerate(zip(given, self._dtypes, strict=True)):
+            if type(value) is not np.ndarray or value.dtype is not dtype:
+                value = fetch(value, ports[k], self.interface.name)
+            if value.flags.num & _READY != _READY:
+                value = np.require(value, requirements=["C", "A"])
+            arrays.append(value)
+        plan = self._planner.plan(tuple([a.shape for a in arrays]))
+        self._blocks.allow(plan.large_bytes)
+        results = self._results(plan, arrays, out)
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = self._new_frame()
+        try:
+            self._execute(frame, plan, arrays, results, times)
+        finally:
+            frame.calls += 1
+            if len(self._frames) < _FRAMES_KEPT:
+                self._frames.append(frame)
+            else:
+                self._drop(frame)
+        if out is not None:
+            for place, result in zip(out, results, strict=True):
+                if place is not result:
+                    np.copyto(place, result)
+            return tuple(out)
+        return tuple(results)
+
+    def _execute(
+        self,
+        frame: _Frame,
+        plan: Plan,
+        arrays: list[Array],
+        results: list[Array],
+        times: Array | None,
+    ) -> None:
+        if frame.plan is not plan:
+            self._prepare(frame, plan)
+        slots = frame.slots
+        at = _FIRST_SLOT
+        for each in arrays:
+            slots[at] = address_of(each)
+            at += 1
+        for each in results:
+            slots[at] = address_of(each)
+            at += 1
+        if plan.nothing:
+            return
+        if self.threads > 1:
+            self._pool.ensure(self.threads, self._worker, self._code)
+        if times is None:
+            self._entry(frame.address)
+        else:
+            self._profile(frame.address, times.ctypes.data)
+
+    def _new_frame(self) -> _Frame:
+        frame = _Frame(self._slots[:])
+        with self._lock:
+            self._all_frames.add(frame)
+        return frame
+
+    def _drop(self, frame: _Frame) -> None:
+        with self._lock:
+            self._all_frames.discard(frame)
+            self._past_calls += frame.calls
+            self._arena_bytes -= frame.arena.nbytes
+
+    def _prepare(self, frame: _Frame, plan: Plan) -> None:
+        before = frame.arena.nbytes
+        try:
+            frame.prepare(plan, self._first_symbol)
+        except MemoryError as error:
+            raise RuntimeFault(
+                f"there is no memory for an arena of {plan.arena_bytes} bytes",
+                op=self.interface.name,
+            ) from error
+        finally:
+            if frame.arena.nbytes != before:
+                with self._lock:
+                    self._arena_bytes += frame.arena.nbytes - before
+                    self._arena_peak = max(self._arena_peak, self._arena_bytes)
+
+    def _results(
+        self, plan: Plan, arrays: list[Array], out: Sequence[Array] | None
+    ) -> list[Array]:
+        """Where the outputs go: what the caller gives if that will do, else fresh arrays."""
+        try:
+            if out is None:
+                return [
+                    np.empty(shape, dtype)
+                    if size < LARGE
+                    else self._blocks.take(shape, dtype, size)
+                    for shape, dtype, size in plan.outputs
+                ]
+            return self._given_results(plan, arrays, out)
+        except MemoryError as error:
+            raise RuntimeFault("there is no memory for the outputs", op=self.interface.name) from error
+
+    def _given_results(self, plan: Plan, arrays: list[Array], out: Sequence[Array]) -> list[Array]:
+        ports = self.interface.outputs
+        if len(out) != len(ports):
+            raise TypeCheckError(
+                f"out has {len(out)} arrays, the module {len(ports)} outputs", op=self.interface.name
+            )
+        results = []
+        for place, port, (shape, dtype, _) in zip(out, ports, plan.outputs, strict=True):
+            if not isinstance(place, np.ndarray) or place.dtype != dtype or place.shape != shape:
+                raise TypeCheckError(
+                    f"out for {port.name} must be an array of {port.dtype}{list(shape)}",
+                    op=self.interface.name,
+                )
+            if not place.flags.writeable:
+                raise TypeCheckError(f"out for {port.name} is read-only", op=self.interface.name)
+            shared = any(np.may_share_memory(place, other) for other in (*arrays, *results))
+            usable = place.flags.num & _READY == _READY and not shared
+            results.append(place if usable else np.empty(shape, dtype))
+        return results
+
+    # ------------------------------------------------------------------------------------ inputs
+
+    def _wrong_count(self, count: int) -> TypeCheckError:
+        names = [str(self.interface.inputs[k]) for k in self._positions]
+        wanted = "1 input is" if len(names) == 1 else f"{len(names)} inputs are"
+        return TypeCheckError(
+            f"{wanted} wanted, {count} given",
+            op=self.interface.name,
+            hint=f"inputs: {'; '.join(names) or 'none'}",
+        )
+
+    def _default_inputs(self) -> list[Any]:
+        return [self.defaults.get(p.name) for p in self.interface.inputs]
+
+    def _named(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return [value for value, _ in self._pairs(inputs)]
+
+    def _pairs(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Port]]:
+        ports = self.interface.inputs
+        known = {p.name for p in ports}
+        hint = f"inputs: {'; '.join(map(str, ports)) or 'none'}"
+        for name in inputs:
+            if name not in known:
+                raise TypeCheckError(
+                    f"there is no input {name}", op=self.interface.name, hint=hint
+                )
+        out = []
+        for port in ports:
+            if port.name in inputs:
+                out.append((inputs[port.name], port))
+            elif port.name in self.defaults:
+                out.append((self.defaults[port.name], port))
+            else:
+                raise TypeCheckError(
+                    f"the input {port.name} is missing", op=self.interface.name, hint=hint
+                )
+        return out

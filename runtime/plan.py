@@ -1,0 +1,178 @@
+"""From the shapes of inputs to all sizes of a call, checked once per combination of shapes."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from planish.compiler.errors import RuntimeFault, TypeCheckError
+from .interface import Array, Interface, Port, describe, evaluator
+from .memory import LARGE
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+_PLANS_KEPT: Final = 1024
+_MOST_BYTES: Final = 1 << 46  # beyond this a size is a mistake, and arithmetic on it may overflow
+
+
+class Plan:
+    """The sizes of a call: the symbols' values, the arena's bytes, the outputs' shapes."""
+
+    __slots__ = ("arena_bytes", "large_bytes", "nothing", "outputs", "symbols")
+
+    def __init__(
+        self,
+        symbols: tuple[int, ...],
+        arena_bytes: int,
+        outputs: tuple[tuple[tuple[int, ...], Any, int], ...],
+    ) -> None:
+        self.symbols, self.arena_bytes, self.outputs = symbols, arena_bytes, outputs
+        self.large_bytes = sum(size for _, _, size in outputs if size >= LARGE)
+        # There is no element to compute.
+        self.nothing = bool(outputs) and all(size == 0 for _, _, size in outputs)
+
+
+class Planner:
+    """Makes plans for an interface, and keeps them."""
+
+    def __init__(self, interface: Interface) -> None:
+        self.interface = interface
+        self._plans: dict[Shapes, Plan] = {}
+        # Where each symbol is read off: input and dimension.
+        self._sources: list[tuple[int, int]] = [
+            next(
+                (k, d)
+                for k, port in enumerate(interface.inputs)
+                for d, size in enumerate(port.shape)
+                if not isinstance(size, int) and str(size) == symbol
+            )
+            for symbol in interface.symbols
+        ]
+        self._sizes = evaluator(
+            interface.symbols,
+            [
+                *(d for p in interface.inputs for d in p.shape),
+                *interface.constraints,
+                interface.arena_bytes,
+                *(d for p in interface.outputs for d in p.shape),
+            ],
+        )
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def plan(self, shapes: Shapes) -> Plan:
+        """The plan for these shapes of the inputs.
+
+        Errors: TypeCheckError naming the input, or the condition that does not hold.
+        """
+        found = self._plans.get(shapes)
+        if found is None:
+            found = self._make(shapes)
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            self._plans[shapes] = found
+        return found
+
+    def _make(self, shapes: Shapes) -> Plan:
+        interface = self.interface
+        for port, shape in zip(interface.inputs, shapes, strict=True):
+            if len(shape) != len(port.shape):
+                raise self._mismatch(port, shape, f"{len(port.shape)} dimensions are wanted")
+        symbols = tuple(shapes[k][d] for k, d in self._sources)
+        values = iter(self._sizes(*symbols))
+        for port, shape in zip(interface.inputs, shapes, strict=True):
+            for d, actual in enumerate(shape):
+                if actual != (expected := next(values)):
+                    raise self._wrong_size(port, shape, d, expected)
+        for constraint in interface.constraints:
+            if not next(values):
+                raise TypeCheckError(
+                    f"the sizes of the inputs do not fit: {constraint} does not hold",
+                    op=interface.name,
+                    node=self._bindings(symbols),
+                )
+        arena = int(next(values))
+        outputs = []
+        for port in interface.outputs:
+            shape = tuple(int(next(values)) for _ in port.shape)
+            if min(shape, default=0) < 0:
+                raise TypeCheckError(
+                    f"the output {port} would be {list(shape)}: the inputs are too small",
+                    op=interface.name,
+                    node=self._bindings(symbols),
+                )
+            size = port.dtype.bytes
+            for d in shape:
+                size *= d
+            outputs.append((shape, port.dtype.numpy, size))
+        total = arena + sum(size for _, _, size in outputs)
+        if arena < 0 or total > _MOST_BYTES:
+            raise RuntimeFault(
+                f"the call would take {total} bytes of memory",
+                op=interface.name,
+                node=self._bindings(symbols),
+            )
+        return Plan(symbols, arena, tuple(outputs))
+
+    def _bindings(self, symbols: tuple[int, ...]) -> str:
+        names = self.interface.symbols
+        return ", ".join(f"{n} = {v}" for n, v in zip(names, symbols, strict=True))
+
+    def _mismatch(self, port: Port, shape: tuple[int, ...], why: str) -> TypeCheckError:
+        return TypeCheckError(
+            f"the input {port.name} is {port.dtype}{list(shape)}: {why}",
+            op=self.interface.name,
+            hint=f"the model declares {port}",
+        )
+
+    def _wrong_size(
+        self, port: Port, shape: tuple[int, ...], dimension: int, expected: int
+    ) -> TypeCheckError:
+        size = port.shape[dimension]
+        why = f"dimension {dimension} must be {expected}"
+        if not isinstance(size, int):
+            sources = zip(self.interface.symbols, self._sources, strict=True)
+            said = [
+                f"{name} of the input {self.interface.inputs[k].name}"
+                for name, (k, _) in sources
+                if name in str(size)
+            ]
+            why += f", which is {size} with {', '.join(said)}"
+        return self._mismatch(port, shape, why)
+
+
+def fetch(value: Any, port: Port, module: str) -> Array:
+    """What the caller gives for an input, as an array of its dtype; never converted.
+
+    Errors: TypeCheckError naming the input.
+    """
+    if not isinstance(value, np.ndarray | np.generic):
+        value = _from_other(value, port, module)
+    found = np.asarray(value)
+    if found.dtype != port.dtype.numpy:
+        raise TypeCheckError(
+            f"the input {port.name} is {describe(found)}, and must be of {port.dtype}",
+            op=module,
+            hint=f"the model declares {port}; convert with .astype(...) if that is meant",
+        )
+    return found
+
+
+def _from_other(value: Any, port: Port, module: str) -> Array:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if not hasattr(value, "__dlpack__"):
+        raise TypeCheckError(
+            f"the input {port.name} is a {kind}, not an array",
+            op=module,
+            hint=f"the model declares {port}; numpy.asarray may do",
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeCheckError(
+            f"the input {port.name} is a {kind} that cannot be read as an array here: {error}",
+            op=module,
+            hint=f"the model declares {port}",
+        ) from error

@@ -1,0 +1,96 @@
+"""Arrays as safetensors, each at a multiple of 64 bytes.
+
+The format allows no gaps, so what fills them is tensors of bytes of their own, called ``pad.N``. Any
+reader of safetensors finds the arrays; ours maps them without copying.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from planish.compiler.dtypes import ALL, DType, from_numpy
+from planish.compiler.errors import ParseError
+from .memory import ALIGNMENT, Array
+
+_NAMES: Final = {
+    name: {"bf16": "BF16", "bool": "BOOL"}.get(name, name.upper()) for name in ALL
+}
+_DTYPES: Final = {theirs: ALL[ours] for ours, theirs in _NAMES.items()}
+_PAD: Final = "pad."
+_MOST_HEADER: Final = 64 << 20  # bytes
+
+
+def encode(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+    """The arrays as pieces of a file."""
+    header: dict[str, Any] = {}
+    pieces: list[bytes | memoryview] = []
+    position = 0
+    for name, array in arrays.items():
+        size = array.nbytes
+        header[name] = {
+            "dtype": _NAMES[from_numpy(array.dtype).name],
+            "shape": list(array.shape),
+            "data_offsets": [position, position + size],
+        }
+        if size:
+            pieces.append(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        position += size
+        if gap := -position % ALIGNMENT:
+            header[f"{_PAD}{len(header)}"] = {
+                "dtype": "U8",
+                "shape": [gap],
+                "data_offsets": [position, position + gap],
+            }
+            pieces.append(bytes(gap))
+            position += gap
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    return [len(text).to_bytes(8, "little") + text, *pieces]
+
+
+def decode(data: memoryview) -> dict[str, Array]:
+    """The arrays in a file's bytes, as read-only views of them.
+
+    Errors: ParseError if it is not what ``encode`` writes.
+    """
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(_MOST_HEADER, len(data) - 8):
+        raise ParseError("the weights are damaged: their header is cut off")
+    try:
+        header = json.loads(bytes(data[8 : 8 + length]))
+        entries = [(n, e["dtype"], e["shape"], e["data_offsets"]) for n, e in header.items()]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ParseError("the weights are damaged: their header is no JSON of tensors") from error
+    body = data[8 + length :]
+    out: dict[str, Array] = {}
+    expected = 0
+    for name, kind, shape, offsets in entries:
+        dtype = _DTYPES.get(kind) if isinstance(kind, str) else None
+        size = _size(dtype, shape)
+        if dtype is None or size is None or offsets != [expected, expected + size]:
+            raise ParseError(f"the weights are damaged: {name} does not fit", node=repr(offsets))
+        expected += size
+        if expected > len(body):
+            raise ParseError(f"the weights are damaged: {name} lies beyond their end")
+        if not name.startswith(_PAD):
+            view = body[expected - size : expected]
+            out[name] = np.frombuffer(view, dtype.numpy).reshape(shape)
+    if expected != len(body):
+        raise ParseError("the weights are damaged: something lies behind them")
+    return out
+
+
+def _size(dtype: DType | None, shape: Any) -> int | None:
+    """Bytes of a tensor, or None if this is no dtype or shape."""
+    if dtype is None or not isinstance(shape, list) or len(shape) > 64:
+        return None
+    size = dtype.bytes
+    for d in shape:
+        if isinstance(d, bool) or not isinstance(d, int) or not 0 <= d < 1 << 48:
+            return None
+        size *= d
+    return size if size < 1 << 60 else None

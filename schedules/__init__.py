@@ -1,0 +1,1 @@
+"""Schedules: moves on loop functions, and the spaces they span."""

@@ -1,0 +1,34 @@
+"""Rules: from a function and a machine to a schedule."""
+
+from __future__ import annotations
+
+from planish.compiler.errors import ScheduleError
+from planish.compiler.loop import ir
+from planish.compiler.loop.ir import Function
+from planish.compiler.machine import Machine
+from planish.schedules.schedule import Schedule
+
+from .analysis import as_contraction, reductions
+from .contraction import schedule_contraction
+from .elementwise import schedule_elementwise
+from .rows import schedule_rows
+
+
+def default_schedule(
+    func: Function, machine: Machine, threads: int, constants: frozenset[str] = frozenset()
+) -> Schedule:
+    """The schedule of a function that was never tuned: chosen by what kind of function it is.
+
+    ``constants`` are parameters that are known at compile time and may be laid out at will.
+    """
+    reducing = reductions(func)
+    if not reducing:
+        return schedule_elementwise(func, machine, threads)
+    for b in reducing:
+        c = as_contraction(b)
+        if c is not None and c.n:
+            return schedule_contraction(func, b.name, machine, threads, constants)
+    return schedule_rows(func, machine, threads)
+
+
+__all__ = ["ScheduleError", "default_schedule", "ir"]

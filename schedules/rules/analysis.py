@@ -1,0 +1,107 @@
+"""What a rule must know about a function: which block it is about, and what its iterators do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Cast, Expr, Load, Mul, Var, free_vars
+from planish.compiler.loop import ir
+from planish.compiler.loop.ir import Block, Function, Iter, constant
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products of two buffers.
+
+    ``m`` are the spatial iterators that only the first operand has, ``n`` those that only the second has, ``batch``
+    those that both have (or neither), ``k`` the reduction's. ``right`` is the operand whose ``n`` is contiguous.
+    """
+
+    block: Block
+    left: Load
+    right: Load
+    batch: tuple[Iter, ...]
+    m: tuple[Iter, ...]
+    n: tuple[Iter, ...]
+    k: tuple[Iter, ...]
+
+
+def operands(value: Expr) -> tuple[Load, Load] | None:
+    """The two loads of a product, through casts."""
+    if isinstance(value, Cast):
+        return None
+    if not isinstance(value, Mul):
+        return None
+    parts = []
+    for side in (value.lhs, value.rhs):
+        while isinstance(side, Cast):
+            side = side.operand
+        if not isinstance(side, Load):
+            return None
+        parts.append(side)
+    return parts[0], parts[1]
+
+
+def as_contraction(block: Block) -> Contraction | None:
+    """The block as a contraction whose innermost spatial iterator is one of ``n``, or None."""
+    if block.combiner != "sum" or not block.reduce:
+        return None
+    pair = operands(block.value)
+    if pair is None or not block.spatial:
+        return None
+    uses = [set(free_vars(*load.indices)) for load in pair]
+    innermost = block.spatial[-1].var
+    if innermost in uses[0] and innermost not in uses[1]:
+        pair, uses = (pair[1], pair[0]), [uses[1], uses[0]]
+    groups: dict[str, list[Iter]] = {"batch": [], "m": [], "n": []}
+    for i in block.spatial:
+        a, b = i.var in uses[0], i.var in uses[1]
+        kind = "batch" if a == b else "m" if a else "n"
+        groups[kind].append(i)
+    if not any(i.var in uses[0] and i.var in uses[1] for i in block.reduce):
+        return None
+    return Contraction(
+        block, pair[0], pair[1], tuple(groups["batch"]), tuple(groups["m"]), tuple(groups["n"]), block.reduce
+    )
+
+
+def volume(iters: tuple[Iter, ...]) -> int | None:
+    """The product of the extents, if they are known."""
+    out = 1
+    for i in iters:
+        extent = constant(i.extent)
+        if extent is None:
+            return None
+        out *= extent
+    return out
+
+
+def reductions(func: Function) -> list[Block]:
+    """The blocks that reduce, in order."""
+    return [b for b in ir.blocks(func.body) if b.combiner is not None]
+
+
+def operations(value: Expr) -> int:
+    """Arithmetic operations of one evaluation, expensive functions counted by their expansion's rough size."""
+    count = 0
+    for e in n.walk(value):
+        if isinstance(e, n.Call):
+            count += 12
+        elif isinstance(e, n.Binary | n.Select):
+            count += 1
+    return count
+
+
+def lanes_of(var: Var, load: Load) -> int | None:
+    """How far apart in the last dimension neighbours along ``var`` are: 0, 1, or None for anything else."""
+    if not any(var in free_vars(i) for i in load.indices):
+        return 0
+    if any(var in free_vars(i) for i in load.indices[:-1]):
+        return None
+    from planish.compiler.expr.linear import linear
+
+    form = linear(load.indices[-1])
+    if form.coefficient(var) != 1 or any(var in free_vars(a) for a in form.terms if a is not var):
+        return None
+    return 1

@@ -1,0 +1,247 @@
+"""Contractions: matmul, convolution as implicit GEMM, and their like, as a register-blocked micro-kernel.
+
+The result is tiled by ``rows`` x ``vectors`` registers; the tile's sum stays in registers through the whole reduction
+and passes through the epilogue into memory. The right operand is kept in panels of the tile's width, so that the
+inner loop reads it in order; the left one is read in place, one broadcast for each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planish.compiler.expr import nodes as n
+from planish.compiler.loop import ir
+from planish.compiler.loop.ir import Block, Function, Iter, constant
+from planish.compiler.machine import Machine
+
+from planish.schedules.moves import loops as L
+from planish.schedules.moves import stages as S
+from planish.schedules.schedule import Schedule
+
+from .analysis import Contraction, as_contraction, volume
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The decisions: rows and vectors of the register tile, lanes of a vector, unrolling of the reduction, and
+    rows and panels of a task."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int = 4
+    block_rows: int = 0
+    block_panels: int = 0
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
+def choose_tile(m: int | None, width: int | None, k: int | None, machine: Machine, bits: int = 32) -> Tile:
+    """The tile with the least estimated time.
+
+    In one step of the reduction a tile costs the larger of its multiplications, its loads, and the latency that its chains
+    of sums cannot hide.
+    """
+    best: tuple[float, Tile] | None = None
+    full = machine.vector_bytes * 8 // bits
+    m, width = m or 1 << 12, width or 1 << 12
+    for lanes in (full, full // 2, full // 4):
+        if lanes < 2:
+            continue
+        for vectors in range(1, 9):
+            if vectors > 1 and (vectors - 1) * lanes >= width:
+                break
+            for rows in range(1, 15):
+                if rows > m:
+                    break
+                if rows * vectors + vectors + 1 > machine.vector_registers:
+                    break
+                cost = _cost(m, rows, lanes, vectors, width, machine)
+                if best is None or cost < best[0] * 0.999:
+                    best = cost, Tile(rows, vectors, lanes)
+    assert best is not None
+    return best[1]
+
+
+def _cost(m: int, rows: int, lanes: int, vectors: int, width: int, machine: Machine) -> float:
+    """Cycles for one step of the reduction over the whole result."""
+    full_bytes = machine.vector_bytes
+
+    def step(r: int, v: int) -> float:
+        size = max(1.0, lanes * 4 / 32) if full_bytes > 32 else 1.0  # wide vectors issue at half the rate
+        return max(r * v * size / 2, (v * size + r) / 2, 4.0 if r * v < 8 else 0.0)
+
+    panel = vectors * lanes
+    panels, rest = divmod(width, panel)
+    rest_vectors = -(-rest // lanes)
+    tiles, left = divmod(m, rows)
+    out = 0.0
+    for count, v in ((panels, vectors), (1 if rest else 0, rest_vectors)):
+        if count:
+            out += count * (tiles * step(rows, v) + (step(left, v) if left else 0))
+    return out
+
+
+def schedule_contraction(
+    func: Function, anchor: str, machine: Machine, threads: int, constants: frozenset[str] = frozenset()
+) -> Schedule:
+    """The default schedule of a function around the contraction ``anchor``; ``constants`` are parameters that are
+    known when the model is compiled, and can be laid out at will."""
+    s = Schedule(func)
+    s = inline_elementwise(s, anchor)
+    out = _consumer(s, anchor)
+    if out is None:
+        s = S.cache_write(s, anchor, "register")
+        out, anchor = anchor, f"{anchor}_cache"
+    c = as_contraction(s.block(anchor))
+    assert c is not None
+    s, c = _merge_rows(s, c, out)
+    rows, cols = (c.m[0] if c.m else None), c.n[-1]
+    m = 1 if rows is None else constant(rows.extent)
+    tile = choose_tile(m, constant(cols.extent), volume(c.k), machine)
+    s = _panels(s, c, cols, tile, constants)
+    return _tile(s, c, out, rows, cols, tile, machine, threads)
+
+
+def inline_elementwise(s: Schedule, anchor: str) -> Schedule:
+    """Inline every elementwise stage that follows the anchor, but the one that stores the result."""
+    seen = False
+    for b in list(ir.blocks(s.func.body)):
+        if b.name == anchor:
+            seen = True
+        elif seen and b.combiner is None and s.func.buffers[b.buffer].scope != "param":
+            s = S.inline(s, b.name)
+    return s
+
+
+def _consumer(s: Schedule, anchor: str) -> str | None:
+    """The block that reads the anchor's result."""
+    buffer = s.block(anchor).buffer
+    found = [b.name for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.reads(b))]
+    return found[0] if found else None
+
+
+def _merge_rows(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contraction]:
+    """Make one iterator of all row iterators, in the anchor and in the block that stores."""
+    anchor = c.block.name
+    while len(c.m) > 1:
+        a, b = c.m[-2], c.m[-1]
+        names = [i.var.name for i in s.block(anchor).spatial]
+        at = names.index(a.var.name)
+        if names.index(b.var.name) != at + 1:
+            break
+        reader = s.block(out)
+        pair = reader.spatial[at], reader.spatial[at + 1]
+        s = S.merge(s, anchor, a.var.name, b.var.name)
+        s = S.merge(s, out, pair[0].var.name, pair[1].var.name)
+        buffer = s.func.buffers[s.block(anchor).buffer]
+        dims = [f"d{k}" for k in range(len(buffer.shape))]
+        dims[at : at + 2] = [f"d{at} * ({b.extent}) + d{at + 1}"]
+        shape: list[object] = [_number(d) for d in buffer.shape]
+        shape[at : at + 2] = [_number(a.extent * b.extent)]
+        s = S.layout(s, buffer.name, tuple(dims), tuple(shape))
+        found = as_contraction(s.block(anchor))
+        assert found is not None
+        c = found
+    return s, c
+
+
+def _number(e: n.Expr) -> object:
+    known = constant(e)
+    return str(e) if known is None else known
+
+
+def _panels(
+    s: Schedule, c: Contraction, cols: Iter, tile: Tile, constants: frozenset[str]
+) -> Schedule:
+    """Keep the right operand in panels as wide as the tile."""
+    load = c.right
+    buffer = s.func.buffers[load.buffer]
+    if load.buffer not in constants:
+        return s
+    at = [k for k, i in enumerate(load.indices) if cols.var in n.free_vars(i)]
+    if len(at) != 1 or load.indices[at[0]] is not cols.var:
+        return s
+    d, width = at[0], tile.width
+    others = [k for k in range(len(buffer.shape)) if k != d]
+    dims = (f"d{d} // {width}", *(f"d{k}" for k in others), f"d{d} % {width}")
+    count = (buffer.shape[d] + (width - 1)) // width
+    shape = (_number(count), *(_number(buffer.shape[k]) for k in others), width)
+    return S.layout(s, buffer.name, dims, shape)
+
+
+def _tile(
+    s: Schedule,
+    c: Contraction,
+    out: str,
+    rows: Iter | None,
+    cols: Iter,
+    tile: Tile,
+    machine: Machine,
+    threads: int,
+) -> Schedule:
+    """Tile the storing block, compute the anchor inside the tile, and put the loops in order."""
+    anchor = c.block.name
+    reader = s.block(out)
+    position = {i.var: k for k, i in enumerate(s.block(anchor).spatial)}
+    col = reader.spatial[position[cols.var]].var.name
+    s = L.split(s, f"{out}.{col}", tile.width)
+    s = L.split(s, f"{out}.{col}_1", tile.lanes)
+    inner = [f"{col}_1_0", f"{col}_1_1"]
+    outer = [f"{col}_0"]
+    if rows is not None:
+        row = reader.spatial[position[rows.var]].var.name
+        s = L.split(s, f"{out}.{row}", tile.rows)
+        inner.insert(0, f"{row}_1")
+        outer.append(f"{row}_0")
+    batch = [x.var.name for x in s.loops(out) if x.var.name not in {*inner, *outer}]
+    s = L.reorder(s, out, (*batch, *outer, *inner))
+    s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
+    s = _micro_kernel(s, c, anchor, tile)
+    if rows is not None:
+        s = L.unroll(s, f"{out}.{inner[0]}")
+    s = L.unroll(s, f"{out}.{col}_1_0")
+    s = L.vectorize(s, f"{out}.{col}_1_1")
+    return _parallel(s, out, [*batch, *outer], machine, threads)
+
+
+def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Schedule:
+    """The anchor's loops: the reduction outside, the register tile inside."""
+    names = [x.var.name for x in s.loops(anchor)]
+    own = [x for x in names if x.startswith(f"{anchor}_")]
+    reduce = [f"{anchor}_{i.var.name}" for i in c.k if f"{anchor}_{i.var.name}" in own]
+    spatial = [x for x in own if x not in reduce]
+    col = spatial[-1]
+    s = L.split(s, f"{anchor}.{col}", tile.lanes)
+    tile_loops = [*spatial[:-1], f"{col}_0", f"{col}_1"]
+    last = reduce[-1] if reduce else None
+    if last is not None:
+        extent = constant(s.loop(f"{anchor}.{last}").extent)
+        factor = tile.unroll if extent is None or extent > tile.unroll else extent
+        s = L.split(s, f"{anchor}.{last}", factor)
+        reduce = [*reduce[:-1], f"{last}_0", f"{last}_1"]
+    s = L.reorder(s, anchor, (*reduce, *tile_loops))
+    if last is not None:
+        s = L.unroll(s, f"{anchor}.{last}_1")
+    for name in tile_loops[:-1]:
+        s = L.unroll(s, f"{anchor}.{name}")
+    return L.vectorize(s, f"{anchor}.{col}_1")
+
+
+def _parallel(s: Schedule, out: str, outer: list[str], machine: Machine, threads: int) -> Schedule:
+    """Share the outer loops among threads."""
+    if threads == 1:
+        return s
+    name = outer[0]
+    for inner in outer[1:]:
+        loop = s.loop(f"{out}.{name}")
+        if not isinstance(loop.body, ir.Loop):
+            break
+        s = L.fuse(s, f"{out}.{name}", inner)
+        name = f"{name}_{inner}"
+    return L.parallel(s, f"{out}.{name}")
+
+
+__all__ = ["Block", "Tile", "choose_tile", "schedule_contraction"]

@@ -1,0 +1,143 @@
+"""Functions without reductions: one pass over the result, vectors innermost, rows shared among threads."""
+
+from __future__ import annotations
+
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.bounds import Interval
+from planish.compiler.expr.linear import linear
+from planish.compiler.expr.simplify import simplify
+from planish.compiler.loop import ir
+from planish.compiler.loop.ir import Block, Function, Loop, constant
+from planish.compiler.machine import Machine
+
+from planish.schedules.moves import loops as L
+from planish.schedules.moves import stages as S
+from planish.schedules.schedule import Schedule, ranges
+
+from .analysis import operations
+
+MAX_INLINED = 64  # operations that are recomputed rather than stored, where a stage has several readers
+SERIAL_BELOW = 40_000  # operations for which starting a parallel loop does not pay
+
+
+def schedule_elementwise(func: Function, machine: Machine, threads: int) -> Schedule:
+    """The default schedule of a function of elementwise stages."""
+    s = inline_all(Schedule(func))
+    for b in list(ir.blocks(s.func.body)):
+        s = stream(s, b.name, machine, threads)
+    return s
+
+
+def inline_all(s: Schedule) -> Schedule:
+    """Inline every temporary elementwise stage, unless that repeats much work."""
+    for b in list(ir.blocks(s.func.body)):
+        if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
+            continue
+        reads = sum(
+            sum(1 for x in ir.reads(r) if x.buffer == b.buffer) for r in ir.blocks(s.func.body)
+        )
+        if reads <= 1 or operations(s.block(b.name).value) * reads <= MAX_INLINED:
+            s = S.inline(s, b.name)
+    return s
+
+
+def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 0) -> Schedule:
+    """Schedule one elementwise block whose loops (from the ``below``-th on) are a perfect nest of their own."""
+    s = flatten(s, name, below)
+    loops = s.loops(name)[below:]
+    if not loops:
+        return s
+    s = vector_innermost(s, name, machine, below)
+    outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
+    if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:
+        path = f"{name}.{outer[0].var.name}"
+        if isinstance(outer[0].body, Loop) and outer[0].body.kind == "serial" and len(outer) > 1:
+            s = L.fuse(s, path, outer[1].var.name)
+            path = f"{name}.{outer[0].var.name}_{outer[1].var.name}"
+        s = L.parallel(s, path)
+    return s
+
+
+def vector_innermost(s: Schedule, name: str, machine: Machine, below: int = 0) -> Schedule:
+    """Vectorize the innermost loop of a block where its elements are neighbours."""
+    loops = s.loops(name)[below:]
+    if not loops:
+        return s
+    last = loops[-1]
+    lanes = lanes_for(s, name, machine)
+    extent = constant(last.extent)
+    if extent is not None and extent < lanes:
+        lanes = 1 << (extent.bit_length() - 1)
+    if lanes < 2 or last.kind != "serial":
+        return s
+    s = L.split(s, f"{name}.{last.var.name}", lanes)
+    return L.vectorize(s, f"{name}.{last.var.name}_1")
+
+
+def lanes_for(s: Schedule, name: str, machine: Machine) -> int:
+    """Lanes that fit the block's common dtypes: the widest it computes with."""
+    block = s.block(name)
+    widths = [block.value.dtype.bits, *(x.type.bits for x in ir.reads(block))]
+    bits = max([b for b in widths if b >= 8] or [8])
+    return machine.vector_bytes * 8 // max(bits, 32)
+
+
+def flatten(s: Schedule, name: str, below: int = 0) -> Schedule:
+    """Fuse inner loops as long as every access stays a plain walk through memory."""
+    while True:
+        loops = s.loops(name)[below:]
+        if len(loops) < 2:
+            return s
+        a, b = loops[-2], loops[-1]
+        if a.body is not b or a.kind != "serial" or b.kind != "serial":
+            return s
+        if not _walks_on(s, s.block(name), a, b):
+            return s
+        s = L.fuse(s, f"{name}.{a.var.name}", b.var.name)
+
+
+def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
+    """Whether stepping ``a`` moves every access as far as running through all of ``b`` does."""
+    known: dict[n.Var, Interval] = ranges(s.func, s.loops(block.name))
+    values = block.bindings
+    buffers = s.func.buffers
+    accesses = [(block.buffer, block.indices), *((x.buffer, x.indices) for x in ir.reads(block))]
+    used = set(n.free_vars(block.value))
+    iters = {i.var for i in block.iters if {a.var, b.var} & set(n.free_vars(i.binding))}
+    outside = n.transform(block.value, lambda e: n.const(0, e.dtype) if isinstance(e, n.Load) else None)
+    if iters & set(n.free_vars(outside)) & used:
+        return False
+    for name, indices in accesses:
+        flat: n.Expr = n.as_expr(0)
+        for i, stride in zip(indices, buffers[name].strides, strict=True):
+            flat = flat + n.substitute(i, values) * stride
+        flat = simplify(flat, known)
+        if n.loads(flat):
+            return False
+        form = linear(flat)
+        if any({a.var, b.var} & set(n.free_vars(t)) for t in form.terms if t not in (a.var, b.var)):
+            inside = [t for t in form.terms if t not in (a.var, b.var)]
+            moved = simplify(n.substitute(flat, {a.var: a.var + 1}) - flat, known)
+            step = simplify(n.substitute(flat, {b.var: b.var + 1}) - flat, known)
+            if any(a.var in n.free_vars(t) or b.var in n.free_vars(t) for t in inside):
+                if simplify(moved - step * b.extent, known) is not n.const(0, n.I64):
+                    return False
+            continue
+        steps = form.coefficient(a.var), form.coefficient(b.var)
+        extent = constant(b.extent)
+        if steps == (0, 0):
+            continue
+        if extent is None or steps[0] != steps[1] * extent:
+            return False
+    return True
+
+
+def _work(s: Schedule, name: str) -> float:
+    """Roughly how many operations the block takes; large if sizes are not known."""
+    total: float = max(1, operations(s.block(name).value)) + 1
+    for loop in s.loops(name):
+        extent = constant(loop.extent)
+        if extent is None:
+            return 1e12
+        total *= extent
+    return total

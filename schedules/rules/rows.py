@@ -1,0 +1,131 @@
+"""Reductions along rows and what follows from them: softmax, normalisations, sums.
+
+A task is a row: everything up to the result is computed for it while it is in the nearest cache. Reductions go through
+vectors of partial results in registers.
+"""
+
+from __future__ import annotations
+
+from planish.compiler.expr import nodes as n
+from planish.compiler.loop import ir
+from planish.compiler.loop.ir import Block, Function, Loop, constant
+from planish.compiler.machine import Machine
+
+from planish.schedules.moves import loops as L
+from planish.schedules.moves import reductions as R
+from planish.schedules.moves import stages as S
+from planish.schedules.schedule import Schedule
+
+from .analysis import reductions
+from .elementwise import MAX_INLINED, flatten, lanes_for, vector_innermost
+from .analysis import operations
+
+CHAINS = 4  # independent vectors of partial results: enough to hide the latency of one addition
+
+
+def row_axes(func: Function) -> int:
+    """How many leading axes every stage shares: those of the rows."""
+    blocks = list(ir.blocks(func.body))
+    reducing = reductions(func)
+    count = min(len([i for i in b.spatial]) for b in blocks)
+    for b in reducing:
+        own = 0
+        for i in b.spatial:
+            if constant(i.extent) == 1 and own >= _rank_before_reduction(b):
+                break
+            own += 1
+        count = min(count, own)
+    return count
+
+
+def _rank_before_reduction(b: Block) -> int:
+    """The spatial iterators that come before the first reduced dimension of what the block reads."""
+    reduce = {i.var for i in b.reduce}
+    best = len(b.spatial)
+    for load in ir.reads(b):
+        for k, index in enumerate(load.indices):
+            if reduce & set(n.free_vars(index)):
+                best = min(best, k)
+                break
+    return best
+
+
+def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
+    """The default schedule of a function whose reductions run along rows."""
+    s = Schedule(func)
+    s = _inline_cheap(s)
+    axes = row_axes(s.func)
+    out = list(ir.blocks(s.func.body))[-1].name
+    row = ""
+    if axes:
+        names = [x.var.name for x in s.loops(out)][:axes]
+        row = names[0]
+        for inner in names[1:]:
+            s = L.fuse(s, f"{out}.{row}", inner)
+            row = f"{row}_{inner}"
+        for b in reversed(list(ir.blocks(s.func.body))):
+            if b.name == out:
+                continue
+            s = S.compute_at(s, b.name, f"{out}.{row}", _scope(s, b.name, axes))
+    below = 1 if axes else 0
+    for b in list(ir.blocks(s.func.body)):
+        if b.combiner is not None:
+            s = reduce_row(s, b.name, machine)
+        else:
+            s = flatten(s, b.name, below)
+            s = vector_innermost(s, b.name, machine, below)
+    if axes and threads > 1:
+        s = L.parallel(s, f"{out}.{row}")
+    return s
+
+
+def _inline_cheap(s: Schedule) -> Schedule:
+    """Inline elementwise stages: those with one reader, and those that are cheaper to repeat than to keep."""
+    for b in list(ir.blocks(s.func.body)):
+        if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
+            continue
+        readers = [
+            r for r in ir.blocks(s.func.body) if any(x.buffer == b.buffer for x in ir.reads(r))
+        ]
+        cost = operations(s.block(b.name).value)
+        if len(readers) == 1 or cost * len(readers) <= MAX_INLINED // 8:
+            s = S.inline(s, b.name)
+    return s
+
+
+def _scope(s: Schedule, name: str, axes: int) -> str:
+    """Registers for what is one element a row, else the chunk's scratch."""
+    shape = s.func.buffers[s.block(name).buffer].shape
+    return "register" if all(constant(d) == 1 for d in shape[axes:]) else "local"
+
+
+def reduce_row(s: Schedule, name: str, machine: Machine) -> Schedule:
+    """Reduce with vectors of partial results, if the reduction walks through memory in order."""
+    block = s.block(name)
+    used = {v for i in block.reduce for v in n.free_vars(i.binding)}
+    own = [x for x in s.loops(name) if x.var in used]
+    while len(own) > 1 and own[-2].body is own[-1]:
+        s = L.fuse(s, f"{name}.{own[-2].var.name}", own[-1].var.name)
+        fused = f"{own[-2].var.name}_{own[-1].var.name}"
+        own = [*own[:-2], s.loop(f"{name}.{fused}")]
+    last = own[-1]
+    loops = s.loops(name)
+    if loops[-1] is not last or len(own) > 1:
+        return s
+    lanes = lanes_for(s, name, machine)
+    extent = constant(last.extent)
+    if extent is not None and extent < 2 * lanes:
+        return s
+    var = last.var.name
+    chains = CHAINS if extent is None or extent >= CHAINS * lanes else 1
+    s = L.split(s, f"{name}.{var}", chains * lanes)
+    s = R.rfactor(s, f"{name}.{var}_1", "register")
+    rf = f"{name}_rf"
+    for target in (rf, name):
+        s = L.split(s, f"{target}.{var}_1", lanes)
+        s = L.unroll(s, f"{target}.{var}_1_0")
+        s = L.vectorize(s, f"{target}.{var}_1_1")
+    return s
+
+
+__all__ = ["Loop", "reduce_row", "row_axes", "schedule_rows"]

@@ -1,0 +1,1 @@
+"""The inference service will live here: model adapter, batching, admission and metrics."""

@@ -1,0 +1,182 @@
+"""From a model to a compiled module: frontend, pipeline, code generation, runtime."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planish.compiler.config import CONFIG
+from planish.compiler.errors import CodegenError, TypeCheckError
+from planish.runtime.module import Module
+from planish.targets.target import Target, parse_target
+from planish.version import __version__
+
+if TYPE_CHECKING:
+    from planish.compiler.graph.ir import Graph
+    from planish.compiler.program import Program
+    from planish.targets.llvm.target import Llvm
+
+Progress = Callable[[str], None]
+
+
+def compile(
+    model: Any,
+    target: str | Target | None = None,
+    dims: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    logs: Sequence[str | Path] | None = None,
+    dtype: str | None = None,
+    accuracy: str = "default",
+    optimize: bool = True,
+    *,
+    progress: Progress | None = None,
+) -> Module:
+    """A module of an ONNX model: a path, its bytes, or a ``ModelProto``.
+
+    ``target``: None is ``PLANISH_TARGET``, or this machine. ``dims`` fixes symbolic sizes by their names.
+    ``threads`` is what a call may use at most; None: all that the process may use. ``logs``: None
+    is the shipped tuning logs and ``PLANISH_LOGS``, ``[]`` none. ``optimize=False`` runs every node as a
+    plain function of its own. ``progress`` is told what is being done.
+
+    Errors: ImportModelError for a model that cannot be read; CodegenError for one that cannot be
+    compiled; TypeCheckError for options that do not fit.
+    """
+    say = progress or (lambda _: None)
+    _check_options(dims, threads, dtype, accuracy)
+    machine_target = resolve_target(target)
+    graph = import_graph(model, dims, say)
+    program = make_program(graph, machine_target, optimize, say)
+    built = generate(program, machine_target, threads, say)
+    provenance = {
+        "planish": __version__,
+        "llvm": _llvm_version(),
+        "python": platform.python_version(),
+        "optimize": optimize,
+        "accuracy": accuracy,
+        "traces": dict(program.traces),
+    }
+    return assemble(program, built, machine_target, threads, provenance)
+
+
+def _check_options(
+    dims: Mapping[str, int] | None, threads: int | None, dtype: str | None, accuracy: str
+) -> None:
+    if threads is not None and threads < 1:
+        raise TypeCheckError(f"threads is {threads}, and must be at least 1", op="compile")
+    if accuracy not in ("default", "strict"):
+        raise TypeCheckError(
+            f"accuracy is {accuracy!r}", op="compile", hint="one of: default, strict"
+        )
+    if dtype is not None:
+        raise TypeCheckError("models are compiled in their own dtypes only", op="compile")
+    for name, size in (dims or {}).items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise TypeCheckError(f"the size {name} is {size!r}, and must be a number", op="compile")
+
+
+def resolve_target(target: str | Target | None) -> Llvm:
+    """The target that code is made for.
+
+    Errors: ParseError for a text that names none, CodegenError for one that has no code.
+    """
+    from planish.targets.llvm.target import Llvm
+
+    if target is None:
+        target = CONFIG.target
+    found = parse_target(target) if isinstance(target, str) else target
+    if not isinstance(found, Llvm):
+        raise CodegenError(
+            f"a module cannot be compiled for the target {found}", hint="use the target llvm"
+        )
+    return found
+
+
+def import_graph(model: Any, dims: Mapping[str, int] | None, say: Progress) -> Graph:
+    """The graph of a model.
+
+    Errors: ImportModelError, or TypeCheckError for dims that it does not have.
+    """
+    say("reading the model")
+    from planish.compiler.frontends.onnx.importer import import_model
+
+    return import_model(model, dims)
+
+
+def make_program(graph: Graph, target: Target, optimize: bool, say: Progress) -> Program:
+    """The program of a graph: fused, scheduled, placed."""
+    say("optimising and scheduling")
+    from planish.compiler.pipeline import compile_graph
+
+    return compile_graph(graph, target.machine, optimize=optimize)
+
+
+@dataclass(frozen=True)
+class Built:
+    """Object code of a program, and how long it took to make, in seconds."""
+
+    objects: tuple[bytes, ...]
+    seconds: Mapping[str, float]
+
+
+def kernel_texts(program: Program, target: Llvm, threads: int | None) -> list[str]:
+    """The kernels and the thread pool as modules of LLVM IR."""
+    from planish.targets.llvm.codegen import program_ir
+    from planish.targets.llvm.pool import pool_ir
+
+    return [program_ir(program, target, threads), pool_ir(target.triple)]
+
+
+def generate(program: Program, target: Llvm, threads: int | None, say: Progress) -> Built:
+    """Object code: the kernels with the thread pool, and the entry point.
+
+    Errors: CodegenError.
+    """
+    from planish.targets.llvm.entry import entry_ir
+    from planish.targets.llvm.native import object_code
+
+    say(f"generating {len(program.functions)} functions")
+    start = time.perf_counter()
+    texts = kernel_texts(program, target, threads)
+    middle = time.perf_counter()
+    say(f"compiling {len(program.functions)} functions")
+    called = tuple(dict.fromkeys(step.function for step in program.steps))
+    objects = (
+        object_code(texts, target, exports=called),
+        object_code(entry_ir(program), target, level=0),
+    )
+    end = time.perf_counter()
+    return Built(objects, {"generate": middle - start, "llvm": end - middle})
+
+
+def assemble(
+    program: Program,
+    built: Built,
+    target: Llvm,
+    threads: int | None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Module:
+    """The module of a program and its object code.
+
+    Errors: CodegenError if this machine cannot run it.
+    """
+    from planish.runtime.interface import interface_of
+
+    return Module(
+        interface_of(program),
+        built.objects,
+        program.constants,
+        defaults=program.defaults,
+        threads=threads,
+        target=str(target),
+        provenance=provenance,
+    )
+
+
+def _llvm_version() -> str:
+    import llvmlite.binding as llvm
+
+    return ".".join(map(str, llvm.llvm_version_info))

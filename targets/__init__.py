@@ -1,0 +1,1 @@
+"""Targets: code generation, and the instructions that each machine offers."""

@@ -1,0 +1,1 @@
+"""The CPU target: LLVM code through llvmlite."""

@@ -1,0 +1,99 @@
+"""Code as nested levels of basic blocks, so that what does not change in a loop is emitted outside it.
+
+A level is the inside of a function, of a loop or of a branch. While an inner level is being built, the outer ones
+remain open: an instruction that depends on outer variables only is appended there, before the branch into the inner
+level, and is found again in that level's cache. So addresses and index arithmetic stand in the outermost loop they can,
+without a pass that looks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Level:
+    """One nesting depth: the code of its blocks so far, the label of the last, and what it has computed."""
+
+    label: str
+    lines: list[str] = field(default_factory=list)
+    cache: dict[Hashable, str] = field(default_factory=dict)
+    loaded: dict[Hashable, str] = field(default_factory=dict)
+
+
+class Builder:
+    """Text of one LLVM function's body."""
+
+    def __init__(self, module: ModuleText) -> None:
+        self.module = module
+        self.levels = [Level("entry")]
+        self._names = 0
+
+    @property
+    def depth(self) -> int:
+        """The number of the innermost level."""
+        return len(self.levels) - 1
+
+    @property
+    def level(self) -> Level:
+        return self.levels[-1]
+
+    def name(self, hint: str = "v") -> str:
+        self._names += 1
+        return f"%{hint}{self._names}"
+
+    def label(self, hint: str) -> str:
+        self._names += 1
+        return f"{hint}{self._names}"
+
+    def line(self, text: str, level: int = -1) -> None:
+        self.levels[level].lines.append("  " + text)
+
+    def emit(self, text: str, level: int = -1) -> str:
+        """An instruction that gives a value; its name."""
+        name = self.name()
+        self.levels[level].lines.append(f"  {name} = {text}")
+        return name
+
+    def once(self, level: int, text: str) -> str:
+        """The same for a pure instruction: emitted at most once for a level."""
+        cache = self.levels[level].cache
+        found = cache.get(text)
+        if found is None:
+            found = cache[text] = self.emit(text, level)
+        return found
+
+    def start(self, label: str) -> None:
+        """Begin another basic block of the innermost level."""
+        self.level.lines.append(f"{label}:")
+        self.level.label = label
+
+    def push(self, label: str) -> Level:
+        level = Level(label)
+        self.levels.append(level)
+        return level
+
+    def pop(self) -> Level:
+        return self.levels.pop()
+
+
+@dataclass
+class ModuleText:
+    """One LLVM module: definitions, and declarations made on first use."""
+
+    parts: list[str] = field(default_factory=list)
+    declared: dict[str, str] = field(default_factory=dict)
+
+    def declare(self, name: str, result: str, *arguments: str) -> str:
+        """Declare a function; its name."""
+        if name not in self.declared:
+            self.declared[name] = f"declare {result} @{name}({', '.join(arguments)})"
+        return name
+
+    def text(self) -> str:
+        zeros = "@planish_zeros = internal constant [512 x i8] zeroinitializer, align 64"
+        return "\n".join([zeros, *self.declared.values(), "", *self.parts]) + "\n"
+
+
+Emit = Callable[[], None]

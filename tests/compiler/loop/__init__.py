@@ -1,0 +1,1 @@
+"""Tests of the loop IR; ``programs`` has what they run on."""
