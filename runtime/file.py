@@ -31,8 +31,6 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
 
     Errors: ParseError if the file cannot be written.
     """
-    from planish.targets.target import parse_target
-
     arrays = {f"{_CONSTANT}{k}": c for k, c in enumerate(module.constants)}
     arrays |= {f"{_DEFAULT}{name}": v for name, v in module.defaults.items()}
     weights = encode(arrays)
@@ -40,12 +38,11 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
         **{name: [code] for name, code in zip(_CODE, module.objects, strict=True)},
         _WEIGHTS: weights,
     }
-    target: Any = parse_target(module.target)
     described = {name: _describe(pieces) for name, pieces in parts.items()}
     described[_WEIGHTS]["crc32"] = checksums(weights)
     described[_WEIGHTS]["chunk_bytes"] = CHUNK_BYTES
     manifest = encode_manifest(
-        module.interface, target, module.given_threads, described, module.provenance
+        module.interface, module.target, module.given_threads, described, module.provenance
     )
     members = [(_MANIFEST, [manifest]), *parts.items()]
     place = Path(path)
@@ -119,7 +116,7 @@ def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
         [arrays[name] for name in names],
         defaults={n.removeprefix(_DEFAULT): arrays[n] for n in wanted[len(names) :]},
         threads=threads or manifest.threads,
-        target=str(manifest.target),
+        target=manifest.target,
         provenance=manifest.provenance,
     )
 

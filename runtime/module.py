@@ -25,6 +25,7 @@ from planish.compiler.config import CONFIG
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.targets.llvm.native import load_object
 from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
+from planish.targets.llvm.target import Llvm, host
 from .interface import Array, Interface, Port
 from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .plan import Plan, Planner, fetch
@@ -78,22 +79,17 @@ class Module:
         *,
         defaults: Mapping[str, Array] | None = None,
         threads: int | None = None,
-        target: str = "",
+        target: Llvm | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self.interface, self.objects = interface, tuple(objects)
         self.constants = [aligned_copy(c) for c in constants]
         self.defaults = {name: aligned_copy(v) for name, v in (defaults or {}).items()}
-        self.target, self.provenance = target, dict(provenance or {})
+        self.target, self.provenance = target or host(), dict(provenance or {})
         self.given_threads = threads
         self._pool: Pool = pool()
         wanted = threads or CONFIG.threads or self._pool.maximum
         self.threads = min(wanted, self._pool.maximum)
-        self._code = load_object(self.objects, (MAIN, PROFILE, WORKER))
-        self._entry = _ENTRY(self._code.address(MAIN))
-        self._profile = _PROFILE(self._code.address(PROFILE))
-        self._worker = self._code.address(WORKER)
-
         self._planner = Planner(interface)
         self._dtypes = [p.dtype.numpy for p in interface.inputs]
         self._positions = [k for k, p in enumerate(interface.inputs) if not p.default]
@@ -109,10 +105,20 @@ class Module:
 
         self._frames: list[_Frame] = []
         self._blocks = Blocks()
+        # Code for another machine can be saved, not called.
+        self._missing = self.target.missing
+        if not self._missing:
+            self._load()
         self._lock = threading.Lock()  # of the numbers below; not taken by most calls
         self._past_calls = 0  # of frames that are gone
         self._arena_bytes = self._arena_peak = 0
         self._all_frames: set[_Frame] = set()
+
+    def _load(self) -> None:
+        self._code = load_object(self.objects, (MAIN, PROFILE, WORKER))
+        self._entry = _ENTRY(self._code.address(MAIN))
+        self._profile = _PROFILE(self._code.address(PROFILE))
+        self._worker = self._code.address(WORKER)
 
     # ------------------------------------------------------------------------------- the surface
 
@@ -190,7 +196,7 @@ class Module:
             "frames": len(frames),
             "output_bytes_kept": self._blocks.bytes,
             "constant_bytes": sum(c.nbytes for c in self.constants),
-            "code_bytes": self._code.bytes,
+            "code_bytes": sum(map(len, self.objects)),
             "shapes": len(self._planner),
             "steps": len(self.interface.steps),
             "functions": len({s.function for s in self.interface.steps}),
@@ -281,6 +287,12 @@ class Module:
             self._profile(frame.address, times.ctypes.data)
 
     def _new_frame(self) -> _Frame:
+        if self._missing:
+            raise RuntimeFault(
+                f"the module is for another machine: this one lacks {', '.join(self._missing)}",
+                op=self.interface.name,
+                hint="save it, and load it there",
+            )
         frame = _Frame(self._slots[:])
         with self._lock:
             self._all_frames.add(frame)

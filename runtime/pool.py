@@ -26,14 +26,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from planish.targets.llvm.pool import LINE_BYTES, VERSION, Block, offset
+from planish.targets.llvm.pool import LINE_BYTES, MOST_WORKERS, VERSION, Block
 
 # Long enough for the serial code between the loops of a request, and for what another thread
 # still has of a chunk; short beside a request, and beside what a wake-up costs.
 IDLE_SPIN_NS = 20_000
 WAIT_SPIN_NS = 20_000
 
-_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "loongarch64": 98, "ppc64le": 221}
+# Linux's numbers of the system calls that the pool's code makes, by machine.
+_COMMON_CALLS = {
+    "futex": 98,
+    "gettid": 178,
+    "getcpu": 168,
+    "sched_getaffinity": 123,
+    "sched_setaffinity": 122,
+    "sched_setscheduler": 119,
+}
+_CALLS = {
+    "x86_64": {
+        "futex": 202,
+        "gettid": 186,
+        "getcpu": 309,
+        "sched_getaffinity": 204,
+        "sched_setaffinity": 203,
+        "sched_setscheduler": 144,
+    },
+    "aarch64": _COMMON_CALLS,
+    "riscv64": _COMMON_CALLS,
+    "loongarch64": _COMMON_CALLS,
+}
 _FUTEX_WAKE_PRIVATE = 129
 
 # What a thread brings on itself: blocking these would only hide the report of a crash.
@@ -118,14 +139,17 @@ class Pool:
     """
 
     def __init__(self, maximum: int | None = None) -> None:
-        self.maximum = max(1, available_cpus() if maximum is None else maximum)
+        wanted = available_cpus() if maximum is None else maximum
+        self.maximum = min(max(1, wanted), 1 + MOST_WORKERS)
         self._libc = _libc()
         self.address: int = self._libc.aligned_alloc(LINE_BYTES, ctypes.sizeof(Block))
         ctypes.memset(self.address, 0, ctypes.sizeof(Block))
         self.block = Block.from_address(self.address)
         self.block.version = VERSION
         self.block.clock = time.CLOCK_MONOTONIC
-        self.block.futex = _futex_number()
+        if sys.platform == "linux":
+            for call, number in _CALLS.get(platform.machine(), {}).items():
+                setattr(self.block, call, number)
         self.block.idle_spin_ns, self.block.wait_spin_ns = IDLE_SPIN_NS, WAIT_SPIN_NS
         self._lock = threading.Lock()
         self._code: tuple[int, object] | None = None
@@ -173,9 +197,9 @@ class Pool:
             while self.block.workers:
                 # Again and again: one may look at `stop` just before and sleep just after.
                 if self.block.futex:
-                    generation = self.address + offset("word") + 4
-                    number, everyone = self.block.futex, len(self._threads)
-                    self._libc.syscall(number, generation, _FUTEX_WAKE_PRIVATE, everyone)
+                    for slot in self.block.slots[: self.block.started]:
+                        state = ctypes.addressof(slot)
+                        self._libc.syscall(self.block.futex, state, _FUTEX_WAKE_PRIVATE, 1)
                 time.sleep(1e-4)
             for thread in self._threads:
                 self._libc.pthread_join(thread, None)
@@ -231,11 +255,6 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-def _futex_number() -> int:
-    """The number of Linux's system call; 0 elsewhere, where workers poll."""
-    return _FUTEX.get(platform.machine(), 0) if sys.platform == "linux" else 0
 
 
 def _libc() -> ctypes.CDLL:

@@ -1,19 +1,20 @@
 """Sizes in a normal form: sums of products of symbols, each symbol at least 0.
 
 What shape rules need to know of dimensions: whether two are the same, which is larger, whether one
-divides another. An expression is a polynomial over *atoms* (variables and whatever is no sum or product);
-``normal`` writes it in one way. Nothing here is complete: "not known" is an answer.
+divides another. An expression is a polynomial over *atoms* (variables and whatever is no sum or
+product); ``normal`` writes it in one way. Nothing here is complete: "not known" is an answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import TypeCheckError
+
 from . import nodes as n
 from .nodes import Const, Expr, Like, as_expr, const
 
@@ -70,7 +71,7 @@ def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
 
 
 def _expression(p: Polynomial) -> Expr:
-    """Positive terms first, then those of higher degree, then by name; the number last of its sign."""
+    """Positive terms first, then those of higher degree, then by name; numbers last of a sign."""
     out: Expr | None = None
     terms = sorted(p.items(), key=lambda t: (t[1] < 0, -len(t[0]), [_key(f) for f in t[0]]))
     for m, c in terms:
@@ -136,13 +137,19 @@ def _condition(e: Expr) -> Expr:
                 return Const(not equal, BOOL)
             factor = math.gcd(*difference.values())
             sides = _sides({m: c // factor for m, c in difference.items()})
-            return (n.eq if equal else n.ne)(*sorted(sides, key=_key, reverse=True))
+            return (n.eq if equal else n.ne)(*_oriented(*sides))
         case n.Lt(x, y) if x.dtype is I64:
             return _order(_sum(_sum(_polynomial(y), _polynomial(x), -1), {(): 1}, -1))
         case n.Le(x, y) if x.dtype is I64:
             return _order(_sum(_polynomial(y), _polynomial(x), -1))
         case _:
             return e
+
+
+def _oriented(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Two sides of an equation in one order, a number last."""
+    swap = isinstance(a, Const) or (not isinstance(b, Const) and _key(a) < _key(b))
+    return (b, a) if swap else (a, b)
 
 
 def _order(p: Polynomial) -> Expr:
@@ -331,6 +338,14 @@ def _times(a: tuple[Bound, Bound], b: tuple[Bound, Bound]) -> tuple[Bound, Bound
     return min(corners), max(corners)
 
 
+def _both(choose: Callable[[int, int], int], a: Bound, b: Bound) -> Bound:
+    return None if a is None or b is None else choose(a, b)
+
+
+def _either(choose: Callable[[int, int], int], a: Bound, b: Bound) -> Bound:
+    return b if a is None else a if b is None else choose(a, b)
+
+
 def _bounds(e: Expr) -> tuple[Bound, Bound]:
     match e:
         case Const(value):
@@ -341,29 +356,20 @@ def _bounds(e: Expr) -> tuple[Bound, Bound]:
             lo, hi = _bounds(x)
             return (None if lo is None else lo // int(c)), (None if hi is None else hi // int(c))
         case n.FloorDiv(x, y) | n.Div(x, y):  # what divides is taken not to be 0
-            (lo, hi), (least, _) = _bounds(x), _bounds(y)
-            positive = lo is not None and lo >= 0 and least is not None and least >= 0
-            return (0, hi) if positive else (None, None)
+            (low, high), (least, _) = _bounds(x), _bounds(y)
+            positive = low is not None and low >= 0 and least is not None and least >= 0
+            return (0, high) if positive else (None, None)
         case n.FloorMod(_, Const(c)) if c > 0:
             return 0, int(c) - 1
         case n.Min(x, y):
-            (a, b), (c, d) = _bounds(x), _bounds(y)
-            return (
-                None if a is None or c is None else min(a, c),
-                min((v for v in (b, d) if v is not None), default=None),
-            )
+            (low, high), (least, most) = _bounds(x), _bounds(y)
+            return _both(min, low, least), _either(min, high, most)
         case n.Max(x, y):
-            (a, b), (c, d) = _bounds(x), _bounds(y)
-            return (
-                max((v for v in (a, c) if v is not None), default=None),
-                None if b is None or d is None else max(b, d),
-            )
+            (low, high), (least, most) = _bounds(x), _bounds(y)
+            return _either(max, low, least), _both(max, high, most)
         case n.Select(_, x, y):
-            (a, b), (c, d) = _bounds(x), _bounds(y)
-            return (
-                None if a is None or c is None else min(a, c),
-                None if b is None or d is None else max(b, d),
-            )
+            (low, high), (least, most) = _bounds(x), _bounds(y)
+            return _both(min, low, least), _both(max, high, most)
         case n.Add() | n.Sub() | n.Mul():
             return _range(_polynomial(e))
         case _:

@@ -184,6 +184,8 @@ class _Fusion:
             for v in x.outputs
             if v in self.kept or any(r not in inside for r in self.readers.get(v, ()))
         )
+        if group.kind == "opaque":  # its loops store every result
+            outputs = group.nodes[-1].outputs
         # Nobody reads any: keep what the last node makes.
         return Group(tuple(group.nodes), inputs, outputs or group.nodes[-1].outputs, group.kind)
 

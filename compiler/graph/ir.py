@@ -1,10 +1,10 @@
 """The graph: an immutable program of operators on typed values.
 
-A value is made once: by the graph's inputs, as a constant, or by a node. Nodes stand in an order in which
-every value is made before it is used. A type is a dtype and a tuple of dimensions; a dimension is an
-``i64`` expression over *symbols* (variables), each at least 0 and bound by the shapes of the inputs. Small
-integer tensors (and small bool ones) may carry their known ``content``, element by element, as ``i64`` (bool)
-expressions over the same symbols.
+A value is made once: by the graph's inputs, as a constant, or by a node. Nodes stand in an order in
+which every value is made before it is used. A type is a dtype and a tuple of dimensions; a dimension
+is an ``i64`` expression over *symbols* (variables), each at least 0 and bound by the shapes of the
+inputs. Small integer and bool tensors may carry their known ``content``, element by element, as ``i64``
+or bool expressions over the same symbols.
 
 ``constraints`` are conditions on symbols under which the graph is right; a call checks them.
 Identity of values and nodes is by object; passes build new graphs and share what did not change.
@@ -98,7 +98,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """An operator applied to values; an input that is left out is None. ``origin``: the model's name of it."""
+    """An operator applied to values; an input left out is None. ``origin``: the model's name."""
 
     op: Op
     inputs: tuple[Value | None, ...]
@@ -245,7 +245,9 @@ class GraphBuilder:
         type = TensorType(dtype, tuple(Const(int(d), I64) for d in array.shape))
         content: Content | None = None
         if dtype.is_int and array.size <= MAX_CONTENT:
-            content = tuple(const(int(x), I64) for x in array.ravel())
+            numbers = [int(x) for x in array.ravel()]
+            if all(k <= I64.max for k in numbers):
+                content = tuple(const(k, I64) for k in numbers)
         elif dtype is BOOL and array.size <= MAX_CONTENT:
             content = tuple(Const(bool(x), BOOL) for x in array.ravel())
         value = Value(self.fresh(name), type, content)
@@ -324,9 +326,9 @@ def rewrite(
 ) -> Graph:
     """Rebuild a graph node by node in order.
 
-    ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that stand for
-    its outputs (made with the builder, or existing ones), or None to keep the node. The graph itself is
-    given back if every node was kept.
+    ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that stand
+    for its outputs (made with the builder, or existing ones), or None to keep the node. The graph
+    itself is given back if every node was kept.
     """
     b = GraphBuilder(graph.name)
     b._names.update(v.name for v in graph.values())

@@ -62,11 +62,8 @@ def _body(graph: Graph) -> Iterator[str]:
     for condition in graph.constraints:
         yield f"assume({condition})"
     for name, array in graph.defaults.items():
-        yield (
-            f"default({name!r}, {_numbers(array)})"
-            if array.size <= MAX_INLINE
-            else f"default({name!r})"
-        )
+        inner = f", {_numbers(array)}" if array.size <= MAX_INLINE else ""
+        yield f"default({name!r}{inner})"
     for value, array in graph.constants.items():
         inner = _numbers(array) if array.size <= MAX_INLINE else repr(value.name)
         yield f"{value.name}: {show_type(value.type)} = constant({inner})"
@@ -181,7 +178,7 @@ class _Parser:
         for arg in function.args.args:
             if arg.annotation is None:
                 raise self.fail(f"the type of {arg.arg} is missing", arg)
-            inputs.append(self.make(arg.arg, self.type(arg.annotation), arg))
+            inputs.append(self.make(arg.arg, self.type_of(arg.annotation), arg))
         self.input_types = {v.name: v.type for v in inputs}
         for statement in function.body:
             try:
@@ -223,7 +220,7 @@ class _Parser:
             raise self.fail(f"there is no value {ast.unparse(tree)}", tree)
         return self.values[tree.id]
 
-    def type(self, tree: ast.expr) -> TensorType:
+    def type_of(self, tree: ast.expr) -> TensorType:
         match tree:
             case ast.Subscript(ast.Name(name), index) if name in ALL:
                 dims = index.elts if isinstance(index, ast.Tuple) else [index]
@@ -249,16 +246,16 @@ class _Parser:
             case ast.Expr(ast.Call(ast.Name("default"), [ast.Constant(str(name)), *rest], [])):
                 self.default(name, rest, tree)
             case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name("constant"), [inner], [])):
-                type = self.type(kind)
+                type = self.type_of(kind)
                 array = self.array(type, inner)
                 self.constants[self.make(name, type, tree, known(type, array))] = array
             case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name(op), args, keywords)):
-                self.node(tree, [name], [self.type(kind)], op, args, keywords)
+                self.node(tree, [name], [self.type_of(kind)], op, args, keywords)
             case ast.Assign([target], ast.Call(ast.Subscript(ast.Name(op), types), args, keywords)):
                 many = target.elts if isinstance(target, ast.Tuple) else [target]
                 kinds = types.elts if isinstance(types, ast.Tuple) else [types]
                 names = [t.id for t in many if isinstance(t, ast.Name)]
-                self.node(tree, names, [self.type(k) for k in kinds], op, args, keywords)
+                self.node(tree, names, [self.type_of(k) for k in kinds], op, args, keywords)
             case _:
                 raise self.fail("not a statement of a graph", tree)
 
@@ -345,7 +342,7 @@ class _Parser:
         for k in keywords:
             if k.arg not in known_fields:
                 raise self.fail(f"{cls.name} has no attribute {k.arg}", tree)
-            values[k.arg] = self.attribute(k.value, kinds_of(cls)[str(k.arg)])
+            values[k.arg] = self.attribute(k.value, kinds_of(cls.name)[str(k.arg)])
         try:
             return cls(**values)
         except TypeError as error:
@@ -380,9 +377,10 @@ def is_float(tree: ast.expr) -> bool:
 
 
 @cache
-def kinds_of(cls: type[Op]) -> dict[str, frozenset[type]]:
+def kinds_of(name: str) -> dict[str, frozenset[type]]:
     """The classes that each attribute of an operator is made of."""
-    return {name: frozenset(_leaves(hint)) for name, hint in typing.get_type_hints(cls).items()}
+    hints = typing.get_type_hints(operator(name))
+    return {key: frozenset(_leaves(hint)) for key, hint in hints.items()}
 
 
 def _leaves(hint: Any) -> Iterator[type]:

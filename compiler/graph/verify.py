@@ -17,9 +17,9 @@ from .ir import Graph, Node, TensorType, Value, collecting_assumptions
 def verify(graph: Graph) -> None:
     """Check everything that is always true of a graph.
 
-    Every value is made once and before it is used, names are unique, types are what the operators' shape
-    rules give, constants have their types, and dimensions, known contents, attributes and constraints are
-    over the symbols of the inputs.
+    Every value is made once and before it is used, names are unique, types are what the operators'
+    shape rules give, constants have their types, and dimensions, known contents, attributes and
+    constraints are over the symbols of the inputs.
 
     Errors: InternalError naming the node or value.
     """

@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
+from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.bounds import Interval, extremes
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.nodes import Const, Expr, Var, as_expr, free_vars, loads, product
+from planish.compiler.expr.simplify import simplify
 
 from .ir import Buffer, Stmt, constant
 from .sites import sites
@@ -44,7 +47,7 @@ def _region(stmt: Stmt, buffer: Buffer, fixed: tuple[Var, ...], kind: str) -> Bo
             if a.buffer == buffer.name and (kind == "any" or a.writes is (kind == "write")):
                 touched = True
                 for k, index in enumerate(a.indices):
-                    spans[k][span(index, moving)] = None
+                    spans[k][span(index, moving) or _ends(index, moving)] = None
     if not touched:
         return None
     return tuple(_dimension(list(spans[k]), d) for k, d in enumerate(buffer.shape))
@@ -107,7 +110,7 @@ def span(e: Expr, moving: Mapping[Var, Expr]) -> _Span | None:
             return None if inner is None else _quotient(*inner, int(c))
         case n.FloorMod(x, Const(c)) if c > 0:
             inner = span(x, moving)
-            return as_expr(0), as_expr(c - 1) if inner is None else _remainder(*inner, int(c))
+            return (as_expr(0), as_expr(c - 1)) if inner is None else _remainder(*inner, int(c))
         case n.FloorMod(_, c) if not any(v in moving for v in free_vars(c)):
             return as_expr(0), _sum(c, -1)
         case n.Select(_, x, y):
@@ -115,6 +118,15 @@ def span(e: Expr, moving: Mapping[Var, Expr]) -> _Span | None:
             return None if a is None or b is None else _hull(a, b)
         case _:
             return None
+
+
+def _ends(e: Expr, moving: Mapping[Var, Expr]) -> _Span | None:
+    """The same from the ends of the interval, which knows more laws."""
+    if loads(e) or e.dtype is not I64:
+        return None
+    domain = {v: (as_expr(0), extent - 1) for v, extent in moving.items()}
+    found = extremes(e, domain, dict.fromkeys(free_vars(e), Interval(0, None)))
+    return None if found is None else (found[0], simplify(found[1] - found[0]))
 
 
 def _combine(e: Expr, a: _Span, b: _Span) -> _Span:

@@ -136,7 +136,7 @@ def joined(indices: Sequence[Expr]) -> dict[Hashable, Expr]:
         for left, q, right, r in [
             pair for other, f in out.items() for pair in ((key, e, other, f), (other, f, key, e))
         ]:
-            if isinstance(r, n.FloorMod) and isinstance(q, n.FloorDiv) and q in _quotients(r):
+            if isinstance(r, n.FloorMod) and isinstance(q, n.FloorDiv) and _complete(q, r):
                 found = ("join", left, right, q.rhs, r.rhs), r.lhs
                 if found[0] not in out:
                     out[found[0]] = found[1]
@@ -144,13 +144,17 @@ def joined(indices: Sequence[Expr]) -> dict[Hashable, Expr]:
     return out
 
 
-def _quotients(r: n.FloorMod) -> tuple[Expr, ...]:
-    """The forms that ``x // c`` may have for ``x % c``."""
-    x, c = r.lhs, r.rhs
-    if isinstance(x, n.FloorDiv):  # (y // d) // c
-        y, d = x.lhs, x.rhs
-        return n.floordiv(x, c), n.floordiv(y, n.mul(d, c)), n.floordiv(y, n.mul(c, d))
-    return (n.floordiv(x, c),)
+def _complete(q: n.FloorDiv, r: n.FloorMod) -> bool:
+    """Whether they are ``x // c`` and ``x % c``."""
+    if q.lhs is r.lhs:
+        return _equal(q.rhs, r.rhs)
+    if isinstance(r.lhs, n.FloorDiv):  # y // (d * c) is y // d // c
+        return q.lhs is r.lhs.lhs and _equal(q.rhs, n.mul(r.lhs.rhs, r.rhs))
+    return False
+
+
+def _equal(a: Expr, b: Expr) -> bool:
+    return a is b or (a.dtype is I64 and linear(a).same(linear(b)))
 
 
 def touches(e: Expr, names: Container[Expr]) -> bool:

@@ -21,8 +21,9 @@ has the dtype of its extent. Expressions are those of ``expr.text``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
 from planish.compiler.dtypes import ALL
@@ -44,7 +45,7 @@ from planish.compiler.expr.nodes import (
     walk,
 )
 from planish.compiler.expr.text import Scope, from_ast
-from planish.compiler.expr.text import show as show_expr
+from planish.compiler.expr.text import show as _show_expr
 
 from .ir import (
     LOOP_KINDS,
@@ -62,6 +63,9 @@ from .ir import (
 from .ir import Scope as BufferScope
 
 _INDENT: Final = "    "
+
+# The same few extents and indices are shown again and again.
+show_expr: Final = lru_cache(maxsize=1 << 14)(_show_expr)
 
 # --------------------------------------------------------------------------------------- to text
 
@@ -335,8 +339,8 @@ class _Parser:
                     )
                 case "combiner", ast.Constant(None):
                     plain = True
-                case "init" | "where", value:
-                    other[k.arg] = self.expr(value)
+                case "init" | "where", tree:
+                    other[k.arg] = self.expr(tree)
                 case _:
                     raise ParseError(f"a block has no {k.arg}={ast.unparse(k.value)}")
         init, where = other.get("init"), other.get("where", TRUE)
@@ -428,9 +432,9 @@ class _Renaming:
             case Loop(var, extent, body, kind):
                 new = Var(f"v{self.loops}", var.type)
                 self.loops += 1
-                inside: dict[Expr, Expr] = {k: v for k, v in memo.items() if isinstance(k, Var)} | {
-                    var: new
-                }
+                inside: dict[Expr, Expr] = {}
+                inside.update((k, v) for k, v in memo.items() if isinstance(k, Var))
+                inside[var] = new
                 return Loop(new, self.expr(extent, memo), self.statement(body, inside), kind)
             case Block():
                 return self.block(s, memo)
@@ -469,7 +473,8 @@ class _Renaming:
             case Load(buffer, indices, dtype):
                 return Load(self.buffer(buffer), tuple(memo[i] for i in indices), dtype)
             case Binary(lhs=x, rhs=y):
-                return type(e)(memo[x], memo[y])
+                make: Callable[[Expr, Expr], Expr] = type(e)
+                return make(memo[x], memo[y])
             case Call(name, args, dtype):
                 return Call(name, tuple(memo[a] for a in args), dtype)
             case Cast(x, dtype):

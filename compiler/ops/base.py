@@ -2,7 +2,7 @@
 
 A concrete operator is a frozen dataclass whose fields are its attributes. It gives a shape rule
 (``infer``), a meaning as tensor expressions (``compute``), an independent numpy ``reference`` and
-``samples`` that the generic tests run all of these on. What can be fused is derived from ``compute``.
+``samples`` that the generic tests run all of these on. What can be fused follows from ``compute``.
 Operators that are no tensor expression leave ``compute`` alone and give ``build``: their loops.
 """
 
@@ -140,7 +140,7 @@ def known_by_reference(
             return nothing
         else:
             values = [e.value for e in c if isinstance(e, Const)]
-            shape = [d.value for d in t.shape if isinstance(d, Const)]
+            shape = [int(d.value) for d in t.shape if isinstance(d, Const)]
             arrays.append(np.array(values, t.dtype.numpy).reshape(shape))
     try:
         with np.errstate(all="ignore"):
@@ -148,16 +148,20 @@ def known_by_reference(
     except (ValueError, IndexError, ZeroDivisionError, OverflowError, InternalError):
         return nothing
     results = found if isinstance(found, tuple) else (found,)
-    return tuple(
-        tuple(Const(bool(x), BOOL) if r.dtype == bool else Const(int(x), I64) for x in np.ravel(r))
-        for r in map(np.asarray, results)
-    )
+    return tuple(map(_content_of, map(np.asarray, results)))
+
+
+def _content_of(array: Array) -> Content | None:
+    if array.dtype == bool:
+        return tuple(Const(bool(x), BOOL) for x in array.ravel())
+    numbers = [int(x) for x in array.ravel()]
+    return tuple(Const(x, I64) for x in numbers) if all(x <= I64.max for x in numbers) else None
 
 
 def broadcast(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The shape that the shapes broadcast to, numpy's rule.
 
-    A symbol beside another dimension than 1 is assumed equal to it, and that is checked at run time.
+    A symbol beside another dimension than 1 is assumed equal to it; that is checked at run time.
     Errors: TypeCheckError if dimensions differ and neither is 1.
     """
     out: list[Expr] = []
@@ -171,6 +175,7 @@ def broadcast(*shapes: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def is_one(dim: Expr) -> bool:
+    """Whether a dimension is the number 1."""
     return isinstance(dim, Const) and dim.value == 1
 
 

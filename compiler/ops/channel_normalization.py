@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16
+from planish.compiler.dtypes import BF16, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, assume, unify
@@ -15,7 +15,7 @@ from planish.compiler.loop import te
 
 from .base import Op
 from .elementwise import call, wide
-from .normalization import check_float, inverse, moments
+from .normalization import check_float, inverse, mean_of, moments
 from .sampling import f32, special
 from .softmax import at_zero
 
@@ -202,20 +202,29 @@ class GroupNorm(Op):
     def compute(self, x: te.Tensor, scale: te.Tensor, bias: te.Tensor) -> te.Tensor:
         inner = wide(x.dtype)
         each = n.floordiv(x.shape[1], self.groups)
-        # The channels as two axes, [groups, each]; moments are over the second and all behind.
+        # Moments are over the channels as two axes, [groups, each], without the first.
         shape = (x.shape[0], as_expr(self.groups), each, *x.shape[2:])
         axes = tuple(range(2, len(shape)))
-        split = te.compute(
-            shape, lambda *i: n.cast(x[(i[0], i[1] * each + i[2], *i[3:])], inner), "split"
+        zeros = (Const(0, I64),) * (x.rank - 1)
+
+        def joined(*i: Expr) -> tuple[Expr, ...]:
+            return (i[0], i[1] * each + i[2], *i[3:])
+
+        def group(*i: Expr) -> tuple[Expr, ...]:
+            return (i[0], n.floordiv(i[1], each), *zeros)
+
+        mean = mean_of(shape, axes, lambda *i: n.cast(x[joined(*i)], inner), "mean")
+        deviation = te.compute(
+            x.shape, lambda *i: n.cast(x[i], inner) - mean[group(*i)], "deviation"
         )
-        _, deviation, variance = moments(split, axes, inner)
+        variance = mean_of(
+            shape, axes, lambda *i: deviation[joined(*i)] * deviation[joined(*i)], "variance"
+        )
         spread = inverse(variance, self.epsilon)
 
         def element(*i: Expr) -> Expr:
-            group = n.floordiv(i[1], each)
-            at = (i[0], group, n.floormod(i[1], each), *i[2:])
-            c = group if self.by_group else i[1]
-            y = deviation[at] * spread[at_zero(at, axes)] * n.cast(scale[c], inner)
+            c = group(*i)[1] if self.by_group else i[1]
+            y = deviation[i] * spread[group(*i)] * n.cast(scale[c], inner)
             return n.cast(y + n.cast(bias[c], inner), x.dtype)
 
         return te.compute(x.shape, element, self.name)

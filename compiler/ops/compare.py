@@ -126,7 +126,7 @@ class And(Binary):
     Source: ONNX And-7.
     """
 
-    name = "and"
+    name = "logical_and"
     kinds = "b"
 
     def element(self, x: Expr, y: Expr) -> Expr:
@@ -144,7 +144,7 @@ class Or(Binary):
     Source: ONNX Or-7.
     """
 
-    name = "or"
+    name = "logical_or"
     kinds = "b"
 
     def element(self, x: Expr, y: Expr) -> Expr:
@@ -162,7 +162,7 @@ class Xor(Binary):
     Source: ONNX Xor-7.
     """
 
-    name = "xor"
+    name = "logical_xor"
     kinds = "b"
 
     def element(self, x: Expr, y: Expr) -> Expr:
@@ -180,7 +180,7 @@ class Not(Unary):
     Source: ONNX Not-1.
     """
 
-    name = "not"
+    name = "logical_not"
     kinds = "b"
 
     def element(self, x: Expr) -> Expr:

@@ -17,8 +17,19 @@ from planish.compiler.loop import te
 from .base import Op
 from .sampling import f32
 from .windows import (
-    Dim, check_geometry, extent, narrowed, number, pad, padded_array, pairs, plus, type_of,
-    wide, wide_array,
+    Dim,
+    check_geometry,
+    extent,
+    narrowed,
+    number,
+    pad,
+    padded_array,
+    pairs,
+    plus,
+    trailing,
+    type_of,
+    wide,
+    wide_array,
 )  # fmt: skip
 
 
@@ -90,9 +101,7 @@ class Conv(Op):
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         _check_operands(self, x, w, b)
         rank = x.rank - 2
-        check_geometry(
-            self, rank, strides=self.strides, dilations=self.dilations, pads=self.pads
-        )
+        check_geometry(self, rank, strides=self.strides, dilations=self.dilations, pads=self.pads)
         if self.channels_last:
             sizes, c, kernel, ic, oc = x.shape[1:-1], x.shape[-1], w.shape[:-2], *w.shape[-2:]
         else:
@@ -162,13 +171,10 @@ class Conv(Op):
         grouped_w = w.reshape(g, w.shape[0] // g, *w.shape[1:])
         y = np.zeros((x.shape[0], g, w.shape[0] // g, *out), x.dtype)
         for tap in itertools.product(*map(range, kernel)):
-            window = grouped_x[
-                (..., *(
-                    slice(t * d, t * d + s * (o - 1) + 1, s)
-                    for t, d, s, o in zip(tap, self.dilations, self.strides, out, strict=True)
-                ))
-            ]  # fmt: skip
-            y += np.einsum("ngc...,gmc->ngm...", window, grouped_w[(..., *tap)])
+            slices = zip(tap, self.dilations, self.strides, out, strict=True)
+            where = [slice(t * d, t * d + s * (o - 1) + 1, s) for t, d, s, o in slices]
+            window, weights = trailing(grouped_x, where), trailing(grouped_w, tap)
+            y += np.einsum("ngc...,gmc->ngm...", window, weights)
         y = y.reshape(x.shape[0], w.shape[0], *out)
         if b is not None:
             y += b.astype(y.dtype).reshape(-1, *[1] * rank)
@@ -185,7 +191,10 @@ class Conv(Op):
         yield cls((1, 1), (1, 1), (1, 1, 1, 1), 4), [f32(1, 4, 5, 5), f32(4, 1, 3, 3), f32(4)]
         yield cls((2, 2), (1, 1), (1, 1, 1, 1), 3, True), [f32(2, 5, 5, 3), f32(3, 3, 1, 6), None]
         yield cls((2,), (3,), (2, 1)), [f32(2, 2, 9), f32(3, 2, 3), f32(3)]
-        yield cls((1, 2, 1), (1, 1, 1), (0, 1, 0, 0, 0, 1)), [f32(1, 2, 3, 4, 3), f32(2, 2, 2, 2, 2)]
+        yield (
+            cls((1, 2, 1), (1, 1, 1), (0, 1, 0, 0, 0, 1)),
+            [f32(1, 2, 3, 4, 3), f32(2, 2, 2, 2, 2)],
+        )
         half = np.float16
         yield (
             cls((1,), (1,), (1, 1)),
@@ -197,8 +206,8 @@ class Conv(Op):
 class _Taps:
     """Which weights and inputs an output sees along one axis of a transposed convolution.
 
-    Output ``o`` sees tap ``first(o) + step * j`` at input ``base(o) - j * hop`` for ``j < count``, if
-    ``(o + begin) % common == 0``; taps from ``kernel`` on are not there.
+    For ``j < count`` output ``o`` sees tap ``first(o) + step * j`` at input ``base(o) - j * hop``,
+    if ``(o + begin) % common == 0``; taps from ``kernel`` on are not there.
     """
 
     kernel: int
@@ -258,7 +267,7 @@ class _Taps:
 
 @dataclass(frozen=True)
 class ConvTranspose(Op):
-    """The transpose of a strided convolution: every input adds its kernel to the output, plus a bias.
+    """The transpose of a strided convolution: inputs add their kernels to the output; plus a bias.
 
     Shape: x [n, c, *s], w [c, oc/groups, *k], b [oc] or none -> [n, oc, *t], with
     t = (s - 1) * stride + dilation * (k - 1) + 1 + output_padding - pads; ``channels_last``:
@@ -296,7 +305,8 @@ class ConvTranspose(Op):
         oc = n.mul(oc, self.groups)
         _check_bias(self, b, oc)
         out = [
-            self._extent(k, size, tap) for k, (size, tap) in enumerate(zip(sizes, kernel, strict=True))
+            self._extent(k, size, taps)
+            for k, (size, taps) in enumerate(zip(sizes, kernel, strict=True))
         ]
         shape = (x.shape[0], *out, oc) if self.channels_last else (x.shape[0], oc, *out)
         return x.with_shape(shape)
@@ -330,9 +340,7 @@ class ConvTranspose(Op):
                 kernel, self.strides, self.dilations, self.pads[:rank], strict=True
             )
         ]
-        reads = [
-            t.reads(x.shape[first + k], shape[first + k]) for k, t in enumerate(taps)
-        ]
+        reads = [t.reads(x.shape[first + k], shape[first + k]) for k, t in enumerate(taps)]
         padded = pad(x, first, reads, 0)
         looped = [k for k, t in enumerate(taps) if t.count > 1]
         acc = wide(x.dtype)
@@ -361,7 +369,7 @@ class ConvTranspose(Op):
             value = n.mul(n.cast(left, acc), n.cast(right, acc))
             return n.select(n.all_of(*there), value, n.const(0, acc))
 
-        over = (*(taps[k].count for k in looped), per_group)
+        over = (*(as_expr(taps[k].count) for k in looped), per_group)
         total = te.reduce("sum", shape, over, element, self.name)
         if any(t.common > 1 for t in taps):
             total = self._holes(total, taps, first)
@@ -399,13 +407,14 @@ class ConvTranspose(Op):
                 slice(t * d, t * d + s * (size - 1) + 1, s)
                 for t, d, s, size in zip(tap, self.dilations, self.strides, sizes, strict=True)
             )
-            y[(..., *where)] += np.einsum("ngc...,gcm->ngm...", grouped_x, grouped_w[(..., *tap)])
+            target = trailing(y, where)
+            target += np.einsum("ngc...,gcm->ngm...", grouped_x, trailing(grouped_w, tap))
         y = y.reshape(x.shape[0], oc, *y.shape[3:])
         cut = [
             slice(number(begin), size - number(end))
             for size, (begin, end) in zip(y.shape[2:], pairs(self.pads), strict=True)
         ]
-        y = y[(..., *cut)]
+        y = trailing(y, cut)
         if b is not None:
             y = y + b.astype(y.dtype).reshape(-1, *[1] * rank)
         return (np.moveaxis(y, 1, -1) if self.channels_last else y).astype(dtype)

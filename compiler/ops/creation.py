@@ -65,16 +65,12 @@ class Range(Op):
 
     def reference(self) -> Array:
         assert isinstance(self.start, Const) and isinstance(self.delta, Const)
-        wide = (
-            np.float64
-            if self.dtype.name == "f64"
-            else np.float32
-            if self.dtype.is_float
-            else np.int64
+        wide = "float64" if self.dtype.bits == 64 else "float32"
+        start, delta, steps = (
+            np.asarray(x, wide if self.dtype.is_float else "int64")
+            for x in (self.start.value, self.delta.value, np.arange(*numbers((self.count,))))
         )
-        steps = np.arange(*numbers((self.count,))).astype(wide)
-        out: Array = wide(self.start.value) + wide(self.delta.value) * steps
-        return out.astype(self.dtype.numpy)
+        return np.asarray(start + delta * steps).astype(self.dtype.numpy)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -216,7 +212,7 @@ class Cast(Op):
     def reference(self, x: Array) -> Array:
         with np.errstate(all="ignore"):
             if self.dtype is BOOL:
-                return np.not_equal(x, x.dtype.type(0))
+                return np.asarray(np.not_equal(x, x.dtype.type(0)))
             return x.astype(self.dtype.numpy)
 
     @classmethod

@@ -37,9 +37,7 @@ class GlobalPool(Op):
     def sizes(self, x: te.Tensor) -> te.Shape:
         return x.shape[1:-1] if self.channels_last else x.shape[2:]
 
-    def reduction(
-        self, combiner: str, x: te.Tensor, element: Callable[[Expr], Expr]
-    ) -> te.Tensor:
+    def reduction(self, combiner: str, x: te.Tensor, element: Callable[[Expr], Expr]) -> te.Tensor:
         rank = x.rank
 
         def at(*i: Expr) -> Expr:
@@ -74,12 +72,10 @@ class GlobalAveragePool(GlobalPool):
         acc = wide(x.dtype)
         total = self.reduction("sum", x, lambda e: n.cast(e, acc))
         count = n.cast(n.product(self.sizes(x)), acc)
-        return te.compute(
-            total.shape, lambda *i: n.cast(n.div(total[i], count), x.dtype), "mean"
-        )
+        return te.compute(total.shape, lambda *i: n.cast(n.div(total[i], count), x.dtype), "mean")
 
     def reference(self, x: Array) -> Array:
-        return wide_array(x).mean(self.spatial(x), keepdims=True).astype(x.dtype)
+        return np.asarray(wide_array(x).mean(self.spatial(x), keepdims=True)).astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ class GlobalLpPool(GlobalPool):
 
     def reference(self, x: Array) -> Array:
         total = (np.abs(wide_array(x)) ** self.p).sum(self.spatial(x), keepdims=True)
-        return (total ** (1 / self.p)).astype(x.dtype)
+        return np.asarray(total ** (1 / self.p)).astype(x.dtype)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:

@@ -12,10 +12,10 @@ from planish.compiler.dtypes import BOOL, F32, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, normal, numbers
-from planish.compiler.graph.ir import Array, TensorType
+from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop import te
 
-from .base import Op, unify
+from .base import Op, assume
 from .sampling import bools, f32, ints
 from .shape import Movement, sizes
 
@@ -47,7 +47,7 @@ class Slice(Movement):
                 if (
                     count < 0
                     or step == 0
-                    or (count and not (0 <= min(first, last) and max(first, last) < extent))
+                    or (count and (min(first, last) < 0 or max(first, last) >= extent))
                 ):
                     raise self.fail(f"{count} elements from {first} by {step} of {extent}")
         return x.with_shape(self.shape)
@@ -164,7 +164,7 @@ class GatherElements(_Gathering):
             if k != axis and isinstance(d, Const) and isinstance(e, Const) and e.value > d.value:
                 raise self.fail(f"indices {indices} are larger than {x} along dimension {k}")
             if k != axis and not at_least(d, e):
-                unify(d, e, f"dimension {k} differs")
+                assume(n.le(e, d))
         out = x.with_shape(indices.shape)
         self.check_extent(x.shape[axis], out)
         return out
@@ -267,8 +267,8 @@ PAD_MODES: Final = ("constant", "reflect", "edge", "wrap")
 class Pad(Movement):
     """Elements added at both ends of each dimension, or taken away where a number is negative.
 
-    ``constant``: the second input's number, else ``fill``. ``reflect``: mirrored at the first and last element,
-    which are not repeated; ``edge``: the nearest element; ``wrap``: around to the other end.
+    ``constant``: the second input's number, else ``fill``. ``reflect``: mirrored at the first and the
+    last element, which are not repeated; ``edge``: the nearest element; ``wrap``: from the other end.
 
     Shape: x [d0, ...], value [] or [1] or none -> [before[0] + d0 + after[0], ...].
     Errors: TypeCheckError for an unknown mode, and where there is nothing to mirror or repeat.
@@ -437,7 +437,7 @@ class CumSum(Op):
 
 @dataclass(frozen=True)
 class Trilu(Movement):
-    """The upper (or lower) triangle of matrices: 0 elsewhere. ``k`` moves the diagonal to the right.
+    """The upper (or lower) triangle of matrices, else 0. ``k`` moves the diagonal to the right.
 
     Shape: x [..., m, n] -> the same.
     Errors: TypeCheckError for a rank below 2.
@@ -482,7 +482,7 @@ class OneHot(Op):
 
     Negative indices count from the end; one out of range is nowhere.
 
-    Shape: indices [a..., b...], values [2] -> values' dtype [a..., depth, b...], with depth at ``axis``.
+    Shape: indices [a..., b...], values [2] -> values' dtype [a..., depth, b...], depth at ``axis``.
     Errors: TypeCheckError if the axis is out of range or there are not two values.
     Source: ONNX OneHot-28.
     """
@@ -519,9 +519,8 @@ class OneHot(Op):
         k = np.where(k < 0, k + depth, k)
         shape = [1] * k.ndim
         shape[self.axis] = depth
-        return np.where(k == np.arange(depth).reshape(shape), values[1], values[0]).astype(
-            values.dtype
-        )
+        on = k == np.arange(depth).reshape(shape)
+        return np.asarray(np.where(on, values[1], values[0]).astype(values.dtype))
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:

@@ -1,8 +1,8 @@
 """Where an element of a resized axis comes from: coordinates, nearest elements, weights.
 
-All is for one axis, as expressions in the output's index. Coordinates are computed in float32, in the order of
-operations of the ONNX specification; where the scale or its inverse is an integer they are integer expressions
-without rounding, so that loads stay affine.
+All is for one axis, as expressions in the output's index. Coordinates are computed in float32, in
+the order of operations of the ONNX specification; where the scale or its inverse is an integer they
+are integer expressions without rounding, so that loads stay affine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def f32(value: Like) -> Expr:
 
 @dataclass(frozen=True)
 class Axis:
-    """One resized axis: its sizes, its scale (out / in, f32) and how coordinates are transformed."""
+    """One resized axis: its sizes, its scale (out / in, f32), and which coordinates are meant."""
 
     size: Expr
     out: Expr
@@ -118,12 +118,12 @@ class Axis:
             index = n.floordiv(n.add(n.mul(i, down), shift), up)
             inside = shift == 0 and down == 1 and self.out is n.mul(self.size, up)
             if known and isinstance(self.size, Const) and count:
-                inside = 0 <= int(table.min()) and int(table.max()) < int(self.size.value)
+                inside = bool(table.min() >= 0 and table.max() < int(self.size.value))
             return index if inside else self.clamp(index)
         return None
 
     def _table(self, count: int, rounding: str, scale: np.float32) -> Array:
-        """The elements nearest to the first output elements, before they are moved into the axis."""
+        """The elements nearest to the first output elements, not moved into the axis."""
         x = np.arange(count, dtype=np.float32)
         match self.coordinate:
             case "asymmetric":
@@ -145,12 +145,15 @@ class Axis:
                 place = np.ceil(place)
             case _:
                 place = np.ceil(place) if scale < 1 else np.trunc(place)
-        return place.astype(np.int64)
+        return np.asarray(place.astype(np.int64))
 
     # ----------------------------------------------------------------------- between elements
 
     def between(self, i: Expr) -> tuple[Expr, Expr]:
-        """The element at or before the coordinate of ``i`` (not moved into the axis) and the way on from it, f32."""
+        """The element at or before the coordinate of ``i``, and how far (f32) that is beyond it.
+
+        The element may lie outside the axis.
+        """
         ratio = self.ratio
         if ratio is not None and self.coordinate != "tf_half_pixel_for_nn":
             up, down = ratio
@@ -186,7 +189,7 @@ def _round(place: Expr, rounding: str, scale: Expr) -> Expr:
 
 
 def cubic_weight(distance: Expr, a: float) -> Expr:
-    """The weight of an element at a distance >= 0 from the coordinate (Keys, with parameter ``a``); 0 from 2 on."""
+    """The weight of an element at a distance >= 0: Keys's cubic with parameter ``a``."""
     s = distance
     near = n.add(n.mul(n.mul(n.sub(n.mul(f32(a + 2), s), f32(a + 3)), s), s), f32(1))
     far = n.mul(f32(a), s)

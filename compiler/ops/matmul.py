@@ -19,7 +19,7 @@ from .windows import narrowed, type_of, wide, wide_array
 
 @dataclass(frozen=True)
 class MatMul(Op):
-    """The matrix products of the last two axes, whose others broadcast; an operand may be transposed.
+    """Products of the matrices in the last two axes; the others broadcast.
 
     Shape: a [..., m, k], b [..., k, n] -> [..., m, n]; ``transpose_a``: a [..., k, m],
     ``transpose_b``: b [..., n, k].
@@ -65,7 +65,7 @@ class MatMul(Op):
     def reference(self, a: Array, b: Array) -> Array:
         left = np.swapaxes(a, -1, -2) if self.transpose_a else a
         right = np.swapaxes(b, -1, -2) if self.transpose_b else b
-        return np.matmul(wide_array(left), wide_array(right)).astype(a.dtype)
+        return np.asarray(np.matmul(wide_array(left), wide_array(right)).astype(a.dtype))
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -75,8 +75,7 @@ class MatMul(Op):
         yield cls(True, True), [f32(2, 1, 3, 4), f32(3, 5, 3)]
         yield cls(), [f32(2, 3, 0), f32(0, 2)]
         yield cls(), [f32(4, 6).astype(np.float16), f32(6, 3).astype(np.float16)]
-        small = {"low": -128, "high": 128, "dtype": "int8"}
-        yield cls(), [ints(3, 4, **small), ints(4, 2, **small)]
+        yield cls(), [ints(*s, low=-128, high=128, dtype="int8") for s in ((3, 4), (4, 2))]
 
 
 def parse(equation: str) -> tuple[list[str], str]:
@@ -89,7 +88,7 @@ def parse(equation: str) -> tuple[list[str], str]:
 class Einsum(Op):
     """The sum, over letters that the result lacks, of the products of elements at equal letters.
 
-    ``equation``: "ij,jk->ik", in letters alone (the importer expands an ellipsis and an implicit result).
+    ``equation`` has letters alone: the importer expands an ellipsis and an implicit result.
     An axis of extent 1 broadcasts; a letter twice in an operand takes the diagonal.
 
     Shape: as the equation says.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import I64
+from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Expr, Scalar, as_expr
 from planish.compiler.graph.ir import Array, TensorType
@@ -18,7 +17,19 @@ from planish.compiler.loop import te
 from .base import Op
 from .sampling import f32, ints
 from .windows import (
-    Dim, check_geometry, extent, is_zero, narrowed, number, pad, pairs, plain, plus, reach, type_of, wide,
+    Dim,
+    check_geometry,
+    extent,
+    is_zero,
+    narrowed,
+    number,
+    pad,
+    pairs,
+    plain,
+    plus,
+    reach,
+    type_of,
+    wide,
     wide_array,
 )  # fmt: skip
 
@@ -34,7 +45,7 @@ def lowest(dtype: Any) -> Scalar:
 class Pool(Op):
     """A reduction over each window of the spatial axes.
 
-    ``ceil_mode``: the last window may hang over the end of the padded input, if it begins before it.
+    ``ceil_mode``: the last window may hang over the end of the padded input if it begins before.
     """
 
     kinds: ClassVar[str] = "f"
@@ -194,7 +205,7 @@ class MaxPool(Pool):
 
 @dataclass(frozen=True)
 class MaxPoolIndices(Pool):
-    """The position of the greatest element of each window in the whole input, the first if several are.
+    """The position in the whole input of the greatest element of each window, or the first of them.
 
     Positions count as in row-major order of [n, c, *s]; with ``storage_order`` 1 the spatial axes
     (only they) count in column-major order.
@@ -229,7 +240,7 @@ class MaxPoolIndices(Pool):
                 position = n.add(n.mul(position, size), place)
             chosen = n.eq(value, best[out])
             if x.dtype.is_float:
-                chosen = n.any_of(chosen, Call("is_nan", (value,), n.BOOL))
+                chosen = n.any_of(chosen, Call("is_nan", (value,), BOOL))
             return n.select(n.all_of(*inside, chosen), position, FAR)
 
         found = te.reduce("min", best.shape, self.kernel, candidate, "position")
@@ -250,8 +261,10 @@ class MaxPoolIndices(Pool):
         first = np.moveaxis(x, -1, 1) if self.channels_last else x
         sizes, rank = first.shape[2:], len(self.kernel)
         found, inside = self.windows(x, low)
-        order = "F" if self.storage_order else "C"
-        positions = np.arange(int(np.prod(sizes))).reshape(sizes, order=order)
+        count = np.arange(int(np.prod(sizes)))
+        positions = count.reshape(sizes)
+        if self.storage_order:
+            positions = np.transpose(count.reshape(sizes[::-1]))
         where = np.broadcast_to(positions, first.shape)
         if self.channels_last:
             where = np.moveaxis(where, 1, -1)
@@ -288,7 +301,7 @@ def _column_major(position: Expr, sizes: tuple[Expr, ...]) -> Expr:
 
 @dataclass(frozen=True)
 class AveragePool(Pool):
-    """The mean of each window: of the elements in the input, or with ``count_include_pad`` in the padded input.
+    """The mean of each window's elements in the input, or with ``count_include_pad`` of pads too.
 
     Shape: x [n, c, *s] float -> [n, c, *t]; ``channels_last``: x [n, *s, c] -> [n, *t, c].
     Errors: TypeCheckError if a window is larger than the padded input.
@@ -316,9 +329,7 @@ class AveragePool(Pool):
         """The elements that count of a window along an axis."""
         kernel, dilation = self.kernel[axis], self.dilations[axis]
         begin, end = map(as_expr, pairs(self.pads)[axis])
-        padless = not self.ceil_mode and (
-            self.count_include_pad or is_zero(begin) and is_zero(end)
-        )
+        padless = not self.ceil_mode and (self.count_include_pad or is_zero(begin) and is_zero(end))
         if padless:
             return as_expr(kernel)
         place = n.mul(out, self.strides[axis])  # in the padded input

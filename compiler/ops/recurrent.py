@@ -1,9 +1,10 @@
 """Recurrent layers in one direction, on inputs that were projected for all time steps at once.
 
-The importer makes one matrix product of the input with its weights, adds the biases, and applies these operators,
-which carry the state from step to step; they are no tensor expressions but build their loops (``recurrent_loops``).
-Batches may be shorter than the whole: then the state stays and outputs are 0 from ``lens[b]`` on. ``reverse`` runs
-from the last step (of each batch) to the first; outputs stand at the step that they belong to.
+The importer makes one matrix product of the input with its weights, adds the biases, and applies
+these operators, which carry the state from step to step; they are no tensor expressions but build
+their loops (``recurrent_loops``). Batches may be shorter than the whole: then the state stays and
+outputs are 0 from ``lens[b]`` on. ``reverse`` runs from the last step (of each batch) to the first;
+outputs stand at the step that they belong to.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Recurrent(Op):
 
     reverse: bool = False
     activations: tuple[Activation, ...] = ()
-    clip: float = 0.0  # of what goes into activations; 0: none
+    clip: float = 0.0  # of what goes into the activations of gates; 0: none
 
     def types(
         self,
@@ -106,8 +107,8 @@ class Lstm(Recurrent):
 
     ``input_forget``: the forget gate is 1 - i.
 
-    Shape: x [t, b, 4h], r [h, 4h], lens i32 [b], initial_h [b, h], initial_c [b, h], p [3h], the last four
-    optional -> y [t, b, h], y_h [b, h], y_c [b, h].
+    Shape: x [t, b, 4h], r [h, 4h]; optional: lens i32 [b], initial_h [b, h], initial_c [b, h],
+    p [3h] -> y [t, b, h], y_h [b, h], y_c [b, h].
     Errors: TypeCheckError if shapes do not fit.
     Source: ONNX LSTM-22.
     """
@@ -188,7 +189,8 @@ class Lstm(Recurrent):
 class Gru(Recurrent):
     """A gated recurrent unit: gates z, r, h; activations f, g.
 
-    ``linear_before_reset``: the reset gate acts on the product with the state (plus ``rb``), not on the state.
+    ``linear_before_reset``: the reset gate acts on the product with the state (plus ``rb``), not on
+    the state.
 
     Shape: x [t, b, 3h], r [h, 3h], lens i32 [b], initial_h [b, h], rb [h], the last three optional
     -> y [t, b, h], y_h [b, h].

@@ -1,7 +1,8 @@
 """The loops of recurrent layers: a serial loop over steps around plain nests.
 
-States are kept for every step (``hs[s]`` is the state before step ``s``), so that each element is written once
-and all blocks are spatial or plain reductions. Step ``s`` handles time ``s``, or ``t - 1 - s`` in reverse.
+States are kept for every step (``hs[s]`` is the state before step ``s``), so that each element is
+written once, and all blocks are spatial or plain reductions. Step ``s`` handles time ``s``, or
+``t - 1 - s`` in reverse.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from planish.compiler.dtypes import I32, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.graph.ir import TensorType
@@ -20,38 +22,42 @@ from .windows import wide
 if TYPE_CHECKING:
     from .recurrent import Gru, Lstm, Recurrent, Rnn
 
-_S, _B, _J, _K = (Var(v) for v in ("s", "b", "j", "k"))
+# Step, batch, column, and what a product sums over.
+_S, _B, _J, _K = (Var(v) for v in ("i0", "i1", "i2", "r0"))
 
 
 class _Layer:
     """Collects the buffers and statements of a layer."""
 
-    def __init__(self, op: Recurrent, x: TensorType, r: TensorType, lens: TensorType | None) -> None:
+    def __init__(self, op: Recurrent, **inputs: TensorType | None) -> None:
+        given = {name: type for name, type in inputs.items() if type is not None}
+        x, r = given["x"], given["r"]
         self.op, self.dtype, self.acc = op, x.dtype, wide(x.dtype)
         self.steps, self.batch, self.hidden = x.shape[0], x.shape[1], r.shape[0]
+        self.symbols = free_vars(*(d for type in given.values() for d in type.shape))
         self.buffers: dict[str, Buffer] = {}
-        self.inputs: list[str] = []
+        self.inputs = list(given)
         self.setup: list[Stmt] = []
         self.step: list[Stmt] = []
         self.rest: list[Stmt] = []
-        self.input("x", x)
-        self.input("r", r)
-        if lens is not None:
-            self.input("lens", lens)
+        for name, type in given.items():
+            self.buffers[name] = Buffer(self.unique(name), type.dtype, type.shape)
         self.time = n.sub(n.sub(self.steps, 1), _S) if op.reverse else _S
 
-    def input(self, name: str, type: TensorType | None) -> None:
-        if type is not None:
-            self.buffers[name] = Buffer(name, type.dtype, type.shape)
-            self.inputs.append(name)
+    def unique(self, name: str) -> str:
+        """``name``, or one like it if a symbol bears it."""
+        while any(name == v.name for v in self.symbols):
+            name += "_"
+        return name
 
     def buffer(self, name: str, shape: Sequence[Expr], scope: Scope = "global") -> None:
         dtype = self.acc if scope == "global" else self.dtype
-        self.buffers[name] = Buffer(name, dtype, tuple(shape), scope)
+        self.buffers[name] = Buffer(self.unique(name), dtype, tuple(shape), scope)
 
     def load(self, name: str, *indices: Expr) -> Expr:
         """An element in the dtype that is computed in."""
-        return n.cast(Load(name, indices, self.buffers[name].dtype), self.acc)
+        buffer = self.buffers[name]
+        return n.cast(Load(buffer.name, indices, buffer.dtype), self.acc)
 
     def store(
         self,
@@ -62,23 +68,22 @@ class _Layer:
         over: Sequence[tuple[Var, Expr]],
         reduce: tuple[Var, Expr] | None = None,
     ) -> None:
-        """A nest that stores (or sums up) elements of a buffer; in ``step`` it has the step as iterator."""
+        """A nest that stores (or sums up) elements; in ``step`` it has the step as iterator."""
         iters = [Iter(v, e, "spatial", v) for v, e in over]
         if into is self.step:
             iters.insert(0, Iter(_S, self.steps, "spatial", _S))
         loops = list(over)
-        target = self.buffers[name].dtype
-        combiner, init = None, None
+        target = self.buffers[name]
+        value = n.cast(value, target.dtype)
+        count = sum(1 for s in (*self.setup, *self.step, *self.rest) if _writes(s, target.name))
+        label = f"{target.name}_{count}" if count else target.name
         if reduce is not None:
             iters.append(Iter(reduce[0], reduce[1], "reduce", reduce[0]))
             loops.append(reduce)
-            combiner, init = "sum", n.const(0, target)
-        count = sum(1 for s in (*self.setup, *self.step, *self.rest) if _writes(s, name))
-        label = f"{name}_{count}" if count else name
-        body: Stmt = Block(
-            label, tuple(iters), name, indices, n.cast(value, target),
-            "sum" if combiner else None, init,
-        )  # fmt: skip
+        block = Block(label, tuple(iters), target.name, indices, value)
+        if reduce is not None:
+            block = block.with_(combiner="sum", init=n.const(0, target.dtype))
+        body: Stmt = block
         for v, e in reversed(loops):
             body = Loop(v, e, body)
         into.append(body)
@@ -94,14 +99,13 @@ class _Layer:
         self.store(self.setup, name, (n.as_expr(0), _B, _J), start, self.units)
 
     def product(self, name: str, state: str, at: Expr, first: int, gates: int) -> None:
-        """``name[s, b, j]``: the state times ``gates`` blocks of columns of r from block ``first`` on."""
+        """``name[s, b, j]``: the state times ``gates`` blocks of columns of r, the first and on."""
         columns = n.mul(self.hidden, gates)
         self.buffer(name, (self.steps, self.batch, columns))
         weight = self.load("r", _K, n.add(_J, n.mul(self.hidden, first)))
         value = n.mul(self.load(state, at, _B, _K), weight)
-        self.store(
-            self.step, name, (_S, _B, _J), value, [(_B, self.batch), (_J, columns)], (_K, self.hidden)
-        )
+        over = [(_B, self.batch), (_J, columns)]
+        self.store(self.step, name, (_S, _B, _J), value, over, (_K, self.hidden))
 
     def gate(self, name: str, index: int) -> Expr:
         """Block ``index`` of the projected input at this time, plus that block of a product."""
@@ -120,7 +124,7 @@ class _Layer:
         """Whether the batch has this time."""
         if "lens" not in self.buffers:
             return n.TRUE
-        return n.lt(self.time, n.cast(Load("lens", (_B,), self.buffers["lens"].dtype), n.I64))
+        return n.lt(self.time, n.cast(Load(self.buffers["lens"].name, (_B,), I32), I64))
 
     def advance(self, name: str, value: Expr) -> None:
         """The next state: ``value``, or the state before where the batch has ended."""
@@ -131,18 +135,15 @@ class _Layer:
     def finish(self, **states: str) -> Function:
         """The function, with the outputs y and the last states."""
         self.buffer("y", (self.steps, self.batch, self.hidden), "param")
-        value = n.select(
-            self.active, self.load("hs", n.add(_S, 1), _B, _J), n.const(0, self.acc)
-        )
+        value = n.select(self.active, self.load("hs", n.add(_S, 1), _B, _J), n.const(0, self.acc))
         self.store(self.step, "y", (self.time, _B, _J), value, self.units)
         for name, state in states.items():
             self.buffer(name, (self.batch, self.hidden), "param")
             self.store(self.rest, name, (_B, _J), self.load(state, self.steps, _B, _J), self.units)
         params = [self.buffers[name] for name in (*self.inputs, "y", *states)]
         temps = tuple(b for b in self.buffers.values() if b.scope == "global")
-        symbols = free_vars(*(d for b in params for d in b.shape))
         body = seq(*self.setup, Loop(_S, self.steps, seq(*self.step)), *self.rest)
-        return Function(self.op.name, tuple(params), 1 + len(states), symbols, temps, body)
+        return Function(self.op.name, tuple(params), 1 + len(states), self.symbols, temps, body)
 
 
 def _writes(s: Stmt, name: str) -> bool:
@@ -161,10 +162,7 @@ def lstm_loops(
     p: TensorType | None,
 ) -> Function:
     """The loops of ``lstm``."""
-    a = _Layer(op, x, r, lens)
-    a.input("initial_h", initial_h)
-    a.input("initial_c", initial_c)
-    a.input("p", p)
+    a = _Layer(op, x=x, r=r, lens=lens, initial_h=initial_h, initial_c=initial_c, p=p)
     a.state("hs", "initial_h")
     a.state("cs", "initial_c")
     a.product("hr", "hs", _S, 0, 4)
@@ -176,10 +174,8 @@ def lstm_loops(
 
     c = a.load("cs", _S, _B, _J)
     i = a.act(0, peep(0, c, a.gate("hr", 0)))
-    if op.input_forget:
-        f = n.sub(n.const(1, a.acc), i)
-    else:
-        f = a.act(0, peep(2, c, a.gate("hr", 2)))
+    one = n.const(1, a.acc)
+    f = n.sub(one, i) if op.input_forget else a.act(0, peep(2, c, a.gate("hr", 2)))
     a.advance("cs", n.add(n.mul(f, c), n.mul(i, a.act(1, a.gate("hr", 3)))))
     c = a.load("cs", n.add(_S, 1), _B, _J)
     o = a.act(0, peep(1, c, a.gate("hr", 1)))
@@ -196,9 +192,7 @@ def gru_loops(
     rb: TensorType | None,
 ) -> Function:
     """The loops of ``gru``."""
-    a = _Layer(op, x, r, lens)
-    a.input("initial_h", initial_h)
-    a.input("rb", rb)
+    a = _Layer(op, x=x, r=r, lens=lens, initial_h=initial_h, rb=rb)
     a.state("hs", "initial_h")
     h = a.load("hs", _S, _B, _J)
     last = n.add(_J, n.mul(a.hidden, 2))
@@ -228,8 +222,7 @@ def rnn_loops(
     initial_h: TensorType | None,
 ) -> Function:
     """The loops of ``rnn``."""
-    a = _Layer(op, x, r, lens)
-    a.input("initial_h", initial_h)
+    a = _Layer(op, x=x, r=r, lens=lens, initial_h=initial_h)
     a.state("hs", "initial_h")
     a.product("hr", "hs", _S, 0, 1)
     a.advance("hs", a.act(0, a.gate("hr", 0)))

@@ -23,14 +23,15 @@ from .windows import Dim, number
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """``x`` with ``axes`` resampled to ``sizes``, each with its scale (new size / old size) for the coordinates.
+    """``axes`` resampled to ``sizes``; coordinates follow from ``scales`` (new size / old size).
 
-    ``mode`` is nearest, linear or cubic; ``coordinate`` and ``rounding`` are ONNX's names of the coordinate
-    transformation and of the rounding to the nearest element ("simple" is that of Resize-10). ``antialias`` widens the
-    filters where an axis shrinks. ``roi`` (starts, then ends) and ``extrapolation`` are for tf_crop_and_resize.
+    ``mode`` is nearest, linear or cubic; ``coordinate`` and ``rounding`` are ONNX's names of the
+    coordinate transformation and of the rounding to the nearest element ("simple": that of
+    Resize-10). ``antialias`` widens the filters where an axis shrinks. ``roi`` (starts, then ends)
+    and ``extrapolation`` are for tf_crop_and_resize.
 
     Shape: x [..., s, ...] -> [..., t, ...].
-    Errors: TypeCheckError for modes that do not exist or do not go together, or an axis of no elements.
+    Errors: TypeCheckError for modes that do not exist or do not fit, or an axis of no elements.
     Source: ONNX Resize-19.
     """
 
@@ -154,7 +155,7 @@ class Resize(Op):
     def _antialiased(
         self, x: te.Tensor, k: int, axis: Axis, shape: te.Shape, wider: DType
     ) -> te.Tensor:
-        """Axis ``k`` by a filter as wide as the scale demands: a table of weights, then sums of products."""
+        """Axis ``k`` by a filter as wide as the scale demands, from a table of weights."""
         start, taps, shrink = self._filter(_value(axis.scale))
 
         def first(i: Expr) -> Expr:
@@ -188,7 +189,7 @@ class Resize(Op):
         return te.reduce("sum", shape, (taps,), element, self.name)
 
     def _filter(self, scale: float) -> tuple[int, int, float]:
-        """The first tap relative to the element before the coordinate, how many there are, and what distances shrink by."""
+        """The first tap (0: just before the coordinate), how many, and a factor of distances."""
         shrink = min(scale, 1.0)
         reach = (1 if self.mode == "linear" else 2) / shrink
         start = math.floor(-reach) + 1
@@ -260,7 +261,7 @@ class Resize(Op):
                     continue
                 matrix[row, min(max(at, 0), size - 1)] += weight
         with np.errstate(invalid="ignore"):  # a row of no elements is outside of all
-            return matrix / matrix.sum(1, keepdims=True)
+            return np.asarray(matrix / matrix.sum(1, keepdims=True))
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import I64
+from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, normal, numbers, same, volume
-from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, TensorType, tensor
+from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, TensorType, tensor, unify
 from planish.compiler.loop import te
 
-from .base import Arrays, Op, assume, broadcast, broadcast_indices, is_one, unify
+from .base import Arrays, Op, assume, broadcast, broadcast_indices, is_one
 from .sampling import f32, ints
 
 
@@ -39,7 +39,7 @@ class Movement(Op):
         nothing: tuple[Content | None, ...] = (None,) * len(outputs)
         if any(t.size is None or t.size > MAX_CONTENT for t in outputs):
             return nothing
-        arrays = []
+        arrays: list[Array | None] = []
         for k, (t, c) in enumerate(zip(types, inputs, strict=True)):
             if t is None:
                 arrays.append(None)
@@ -56,7 +56,16 @@ class Movement(Op):
         except ValueError:  # an attribute is symbolic
             return nothing
         results = found if isinstance(found, tuple) else (found,)
-        return tuple(tuple(as_expr(e) for e in r.ravel()) for r in results)
+        return tuple(
+            tuple(_known_element(e, t) for e in r.ravel())
+            for r, t in zip(results, outputs, strict=True)
+        )
+
+
+def _known_element(e: Any, type: TensorType) -> Expr:
+    if isinstance(e, Expr):
+        return e
+    return Const(bool(e), BOOL) if type.dtype is BOOL else as_expr(int(e))
 
 
 def symbolic_array(type: TensorType, content: Content) -> Array:
@@ -463,6 +472,6 @@ class Size(Op):
 
 
 __all__ = [
-    "Concat", "Expand", "Movement", "Reshape", "ShapeOf", "Size", "Split", "Tile", "Transpose", "ravel",
-    "sizes", "split_groups", "symbolic_array", "unravel",
+    "Concat", "Expand", "Movement", "Reshape", "ShapeOf", "Size", "Split", "Tile", "Transpose",
+    "ravel", "sizes", "split_groups", "symbolic_array", "unravel",
 ]  # fmt: skip

@@ -1,13 +1,13 @@
-"""Windows that slide over the spatial axes of a tensor: what convolutions and pooling have in common.
+"""Windows that slide over the spatial axes of a tensor: for convolutions and pooling.
 
-Along one axis of ``size`` elements, padded by ``begin`` and ``end``, window ``o`` covers the elements
+Along an axis of ``size`` elements, padded by ``begin`` and ``end``, window ``o`` covers elements
 ``o * stride - begin + k * dilation`` for ``k < kernel``. Pads may be expressions over symbols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,7 @@ Dim: TypeAlias = int | Expr
 
 
 def type_of(x: te.Tensor) -> TensorType:
+    """The dtype and shape of a tensor."""
     return TensorType(x.dtype, x.shape)
 
 
@@ -36,6 +37,7 @@ def number(dim: Dim) -> int:
 
 
 def is_zero(dim: Dim) -> bool:
+    """Whether a dimension is certainly 0."""
     e = as_expr(dim)
     return isinstance(e, Const) and e.value == 0
 
@@ -58,6 +60,7 @@ def reach(kernel: Dim, dilation: int) -> Expr:
 
 
 def ceildiv(a: Expr, b: int) -> Expr:
+    """``a / b`` rounded up."""
     return n.floordiv(plus(a, b - 1), b)
 
 
@@ -95,7 +98,7 @@ def extent(
 def same_pads(
     size: Expr, kernel: Dim, stride: int, dilation: int, upper: bool, cuts: bool = False
 ) -> tuple[Dim, Dim]:
-    """The pads for which there are ``ceil(size / stride)`` windows; an odd one is at the end if ``upper``.
+    """The pads for ``ceil(size / stride)`` windows; an odd one is at the end if ``upper``.
 
     If windows leave gaps, pads are 0, or negative (elements are cut off) with ``cuts``.
     """
@@ -118,7 +121,7 @@ def plain(e: Expr) -> Dim:
 
 
 def pad(x: te.Tensor, first: int, pads: Sequence[tuple[Dim, Dim]], fill: Scalar) -> te.Tensor:
-    """``x`` with its axes from ``first`` on padded, or cut where pads are negative; ``x`` itself if all are 0."""
+    """``x`` with its axes from ``first`` on padded (cut, where pads are negative)."""
     if all(is_zero(p) for pair in pads for p in pair):
         return x
     shape = list(x.shape)
@@ -181,6 +184,11 @@ def padded_array(x: Array, first: int, pads: Sequence[tuple[Dim, Dim]], fill: Sc
         x = np.pad(x, widths, constant_values=np.asarray(fill).astype(x.dtype))
         x = np.moveaxis(np.moveaxis(x, k, 0)[max(-begin, 0) : x.shape[k] - max(-end, 0)], 0, k)
     return x
+
+
+def trailing(x: Array, index: Sequence[Any]) -> Array:
+    """``x[..., *index]``, as a view where numpy gives one."""
+    return np.asarray(x[(Ellipsis, *index)])
 
 
 def wide_array(x: Array) -> Array:

@@ -32,11 +32,17 @@ def _is_identity(b: Block) -> bool:
 def _root_nest(s: Schedule, name: str) -> tuple[Stmt, Block]:
     """The outermost statement that holds the block alone."""
     loops, block = s.nest(name)
-    if not loops:
-        return block, block
-    if len(list(ir.blocks(loops[0]))) != 1:
-        raise ScheduleError(f"{name} shares its loops with other blocks", node=show_loop(loops[0]))
-    return loops[0], block
+    root: Stmt = block
+    for loop in reversed(loops):
+        if len(list(ir.blocks(loop))) != 1:
+            break
+        root = loop
+    return root, block
+
+
+def _own(root: Stmt) -> set[Var]:
+    """The variables of the loops in a statement."""
+    return {x.var for x in ir.walk(root) if isinstance(x, Loop)}
 
 
 def _drop(func: Function, buffer: str) -> Function:
@@ -223,12 +229,18 @@ def cache_write(s: Schedule, name: str, scope: str) -> Schedule:
     target = s.func.buffers[block.buffer]
     cache = Buffer(f"{target.name}_cache", target.dtype, target.shape, scope)  # type: ignore[arg-type]
     moved = block.with_(name=f"{name}_cache", buffer=cache.name)
-    iters = tuple(Iter(i.var, i.extent, "spatial", i.var) for i in block.spatial)
+    own = _own(root)
+    iters, loops = [], []
+    for i in block.spatial:
+        inside = bool(own & set(free_vars(i.binding)))  # else a loop that other blocks share
+        iters.append(Iter(i.var, i.extent, "spatial", i.var if inside else i.binding))
+        if inside:
+            loops.append(i)
     axes = tuple(i.var for i in iters)
     copy: Stmt = Block(
-        name, iters, target.name, axes, Load(cache.name, axes, target.dtype), origin=block.origin
+        name, tuple(iters), target.name, axes, Load(cache.name, axes, target.dtype), origin=block.origin
     )
-    for i in reversed(iters):
+    for i in reversed(loops):
         copy = Loop(i.var, i.extent, copy)
     body = replace(s.func.body, root, ir.seq(replace(root, block, moved), copy))
     return Schedule(s.func.with_(body=body).with_buffer(cache), s.trace)

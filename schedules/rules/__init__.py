@@ -8,8 +8,10 @@ from planish.compiler.loop.ir import Function
 from planish.compiler.machine import Machine
 from planish.schedules.schedule import Schedule
 
-from .analysis import as_contraction, reductions
+from . import windows
+from .analysis import as_contraction, is_stages, reductions
 from .contraction import schedule_contraction
+from .general import schedule_general
 from .elementwise import schedule_elementwise
 from .rows import schedule_rows
 
@@ -22,12 +24,16 @@ def default_schedule(
     ``constants`` are parameters that are known at compile time and may be laid out at will.
     """
     reducing = reductions(func)
+    if not is_stages(func):
+        return schedule_general(func, machine, threads, constants)
     if not reducing:
         return schedule_elementwise(func, machine, threads)
     for b in reducing:
         c = as_contraction(b)
         if c is not None and c.n:
             return schedule_contraction(func, b.name, machine, threads, constants)
+    if len(reducing) == 1 and windows.fits(reducing[0]):
+        return windows.schedule_windows(func, reducing[0].name, machine, threads)
     return schedule_rows(func, machine, threads)
 
 

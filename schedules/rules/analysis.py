@@ -57,7 +57,8 @@ def as_contraction(block: Block) -> Contraction | None:
     groups: dict[str, list[Iter]] = {"batch": [], "m": [], "n": []}
     for i in block.spatial:
         a, b = i.var in uses[0], i.var in uses[1]
-        kind = "batch" if a == b else "m" if a else "n"
+        # One element along an axis is no axis: consumers read it at 0.
+        kind = "batch" if a == b or constant(i.extent) == 1 else "m" if a else "n"
         groups[kind].append(i)
     if not any(i.var in uses[0] and i.var in uses[1] for i in block.reduce):
         return None
@@ -80,6 +81,15 @@ def volume(iters: tuple[Iter, ...]) -> int | None:
 def reductions(func: Function) -> list[Block]:
     """The blocks that reduce, in order."""
     return [b for b in ir.blocks(func.body) if b.combiner is not None]
+
+
+def is_stages(func: Function) -> bool:
+    """Whether the function is a sequence of stages, each in loops of its own and writing a buffer of its own."""
+    parts = func.body.body if isinstance(func.body, ir.Seq) else (func.body,)
+    written = [b.buffer for b in ir.blocks(func.body)]
+    if len(set(written)) != len(written):
+        return False
+    return all(len(list(ir.blocks(p))) == 1 and not isinstance(p, ir.If) for p in parts)
 
 
 def operations(value: Expr) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
@@ -105,6 +106,23 @@ def schedule_contraction(
     return _tile(s, c, out, rows, cols, tile, machine, threads)
 
 
+def schedule_alone(
+    s: Schedule, c: Contraction, machine: Machine, threads: int, constants: frozenset[str]
+) -> Schedule:
+    """Schedule a contraction among other blocks: in the loops that it has for itself."""
+    out = c.block.name
+    s = S.cache_write(s, out, "register")
+    found = as_contraction(s.block(f"{out}_cache"))
+    assert found is not None
+    shared = {x.var for x in s.loops(out)} - {x.var for x in own_loops(s, out)}
+    rows = [i for i in found.m if not shared & set(n.free_vars(i.binding))]
+    row, cols = (rows[-1] if rows else None), found.n[-1]
+    m = 1 if row is None else constant(row.extent)
+    tile = choose_tile(m, constant(cols.extent), volume(found.k), machine)
+    s = _panels(s, found, cols, tile, constants)
+    return _tile(s, found, out, row, cols, tile, machine, threads)
+
+
 def inline_elementwise(s: Schedule, anchor: str) -> Schedule:
     """Inline every elementwise stage that follows the anchor, but the one that stores the result."""
     seen = False
@@ -132,10 +150,12 @@ def _merge_rows(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contra
         at = names.index(a.var.name)
         if names.index(b.var.name) != at + 1:
             break
-        reader = s.block(out)
-        pair = reader.spatial[at], reader.spatial[at + 1]
+        pair = _reading(s, out, anchor, a), _reading(s, out, anchor, b)
+        order = [i.var for i in s.block(out).spatial]
+        if order.index(pair[1]) != order.index(pair[0]) + 1:
+            break
         s = S.merge(s, anchor, a.var.name, b.var.name)
-        s = S.merge(s, out, pair[0].var.name, pair[1].var.name)
+        s = S.merge(s, out, pair[0].name, pair[1].name)
         buffer = s.func.buffers[s.block(anchor).buffer]
         dims = [f"d{k}" for k in range(len(buffer.shape))]
         dims[at : at + 2] = [f"d{at} * ({b.extent}) + d{at + 1}"]
@@ -146,6 +166,13 @@ def _merge_rows(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contra
         assert found is not None
         c = found
     return s, c
+
+
+def own_loops(s: Schedule, name: str) -> tuple[ir.Loop, ...]:
+    """The loops around a block that hold no other block."""
+    loops = s.loops(name)
+    shared = [k for k, x in enumerate(loops) if len(list(ir.blocks(x))) > 1]
+    return loops[shared[-1] + 1 :] if shared else loops
 
 
 def _number(e: n.Expr) -> object:
@@ -184,19 +211,17 @@ def _tile(
 ) -> Schedule:
     """Tile the storing block, compute the anchor inside the tile, and put the loops in order."""
     anchor = c.block.name
-    reader = s.block(out)
-    position = {i.var: k for k, i in enumerate(s.block(anchor).spatial)}
-    col = reader.spatial[position[cols.var]].var.name
+    col = _loop_of(s, out, anchor, cols)
     s = L.split(s, f"{out}.{col}", tile.width)
     s = L.split(s, f"{out}.{col}_1", tile.lanes)
     inner = [f"{col}_1_0", f"{col}_1_1"]
     outer = [f"{col}_0"]
     if rows is not None:
-        row = reader.spatial[position[rows.var]].var.name
+        row = _loop_of(s, out, anchor, rows)
         s = L.split(s, f"{out}.{row}", tile.rows)
         inner.insert(0, f"{row}_1")
         outer.append(f"{row}_0")
-    batch = [x.var.name for x in s.loops(out) if x.var.name not in {*inner, *outer}]
+    batch = [x.var.name for x in own_loops(s, out) if x.var.name not in {*inner, *outer}]
     s = L.reorder(s, out, (*batch, *outer, *inner))
     s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
     s = _micro_kernel(s, c, anchor, tile)
@@ -205,6 +230,25 @@ def _tile(
     s = L.unroll(s, f"{out}.{col}_1_0")
     s = L.vectorize(s, f"{out}.{col}_1_1")
     return _parallel(s, out, [*batch, *outer], machine, threads)
+
+
+def _loop_of(s: Schedule, out: str, anchor: str, i: Iter) -> str:
+    """The loop of the storing block that runs along an iterator of the anchor."""
+    index = _reading(s, out, anchor, i)
+    binding = s.block(out).bindings[index]
+    assert isinstance(binding, n.Var)
+    return binding.name
+
+
+def _reading(s: Schedule, out: str, anchor: str, i: Iter) -> n.Var:
+    """The iterator of the storing block with which it reads along an iterator of the anchor."""
+    block = s.block(anchor)
+    at = [x.var for x in block.spatial].index(i.var)
+    (load,) = {x for x in ir.reads(s.block(out)) if x.buffer == block.buffer}
+    index = load.indices[at]
+    if not isinstance(index, n.Var):
+        raise ScheduleError(f"{out} does not read {anchor} element by element", node=str(load))
+    return index
 
 
 def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Schedule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,23 @@ def compile(
     _check_options(dims, threads, dtype, accuracy)
     machine_target = resolve_target(target)
     graph = import_graph(model, dims, say)
-    program = make_program(graph, machine_target, optimize, say)
-    built = generate(program, machine_target, threads, say)
+    return compile_imported(graph, machine_target, threads, optimize, accuracy, say)
+
+
+def compile_imported(
+    graph: Graph,
+    target: Llvm,
+    threads: int | None = None,
+    optimize: bool = True,
+    accuracy: str = "default",
+    say: Progress = lambda _: None,
+) -> Module:
+    """The module of a graph.
+
+    Errors: CodegenError if it cannot be compiled.
+    """
+    program = make_program(graph, target, threads, optimize, say)
+    built = generate(program, target, say)
     provenance = {
         "planish": __version__,
         "llvm": _llvm_version(),
@@ -59,7 +74,7 @@ def compile(
         "accuracy": accuracy,
         "traces": dict(program.traces),
     }
-    return assemble(program, built, machine_target, threads, provenance)
+    return assemble(program, built, target, threads, provenance)
 
 
 def _check_options(
@@ -106,12 +121,39 @@ def import_graph(model: Any, dims: Mapping[str, int] | None, say: Progress) -> G
     return import_model(model, dims)
 
 
-def make_program(graph: Graph, target: Target, optimize: bool, say: Progress) -> Program:
-    """The program of a graph: fused, scheduled, placed."""
-    say("optimising and scheduling")
-    from planish.compiler.pipeline import compile_graph
+def optimized(graph: Graph, say: Progress = lambda _: None) -> Graph:
+    """The graph after all passes."""
+    say("optimising the graph")
+    from planish.compiler.pipeline import GRAPH_PASSES, run
 
-    return compile_graph(graph, target.machine, optimize=optimize)
+    return run(graph, GRAPH_PASSES)
+
+
+def make_program(
+    graph: Graph, target: Target, threads: int | None, optimize: bool, say: Progress
+) -> Program:
+    """The program of a graph: fused, scheduled for so many threads, placed."""
+    from planish.lowering import compile_graph
+
+    if optimize:
+        graph = optimized(graph, say)
+    say("scheduling")
+    machine = target.machine
+    return with_work(compile_graph(graph, machine, threads or machine.cores, optimize))
+
+
+def with_work(program: Program) -> Program:
+    """The program with the steps saying how much they have to do."""
+    from planish.compiler.expr.nodes import substitute
+    from planish.compiler.loop.work import argument_bytes, flops
+
+    functions = {name: (flops(f), argument_bytes(f)) for name, f in program.functions.items()}
+    steps = []
+    for step in program.steps:
+        symbols = dict(zip(program.functions[step.function].symbols, step.symbols, strict=True))
+        work, moved = (substitute(e, symbols) for e in functions[step.function])
+        steps.append(replace(step, flops=work, bytes=moved))
+    return replace(program, steps=tuple(steps))
 
 
 @dataclass(frozen=True)
@@ -122,15 +164,15 @@ class Built:
     seconds: Mapping[str, float]
 
 
-def kernel_texts(program: Program, target: Llvm, threads: int | None) -> list[str]:
+def kernel_texts(program: Program, target: Llvm) -> list[str]:
     """The kernels and the thread pool as modules of LLVM IR."""
-    from planish.targets.llvm.codegen import program_ir
     from planish.targets.llvm.pool import pool_ir
+    from planish.targets.llvm.program import kernels_ir
 
-    return [program_ir(program, target, threads), pool_ir(target.triple)]
+    return [kernels_ir(program, target), pool_ir(target.triple)]
 
 
-def generate(program: Program, target: Llvm, threads: int | None, say: Progress) -> Built:
+def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> Built:
     """Object code: the kernels with the thread pool, and the entry point.
 
     Errors: CodegenError.
@@ -140,7 +182,7 @@ def generate(program: Program, target: Llvm, threads: int | None, say: Progress)
 
     say(f"generating {len(program.functions)} functions")
     start = time.perf_counter()
-    texts = kernel_texts(program, target, threads)
+    texts = kernel_texts(program, target)
     middle = time.perf_counter()
     say(f"compiling {len(program.functions)} functions")
     called = tuple(dict.fromkeys(step.function for step in program.steps))
@@ -171,7 +213,7 @@ def assemble(
         program.constants,
         defaults=program.defaults,
         threads=threads,
-        target=str(target),
+        target=target,
         provenance=provenance,
     )
 

@@ -25,6 +25,8 @@ def parse_ir(text: str) -> Any:
 
     Errors: CodegenError with LLVM's message and the line.
     """
+    if "\0" in text:  # LLVM would take it for the end
+        raise CodegenError("LLVM rejects the program: there is a zero character in it", op="llvm")
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -135,7 +137,7 @@ def _linker() -> Any:
     """The process's JIT linker. It is never disposed of: code of modules is taken out one by one."""
     here = host()
     initialize(here.architecture)
-    return llvm.create_lljit_compiler(here.llvm_machine(), use_jit_link=True)
+    return llvm.create_lljit_compiler(here.llvm_machine(), use_jit_link=True, suppress_errors=True)
 
 
 def load_object(code: bytes | Iterable[bytes], symbols: Iterable[str]) -> NativeCode:

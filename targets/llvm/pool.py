@@ -57,15 +57,41 @@ VERSION = 1
 # Twice a line of most caches: neighbouring lines are fetched in pairs, and some machines have 128.
 LINE_BYTES = 128
 
+# How many workers a pool may have.
+MOST_WORKERS = 256
+
+
+class Slot(ctypes.Structure):
+    """What there is of each worker."""
+
+    _fields_ = (
+        ("state", ctypes.c_uint32),  # 0 awake, 1 asleep, 2 being woken; what it sleeps on
+        ("thread", ctypes.c_int32),  # as the system calls it
+        (
+            "excluded",
+            ctypes.c_int32,
+        ),  # the CPU taken from its mask for its wake-up, plus 1; 0: none
+    )
+
+
 # The block's fields, those of one line together: who writes them, and when.
 _LINES: tuple[tuple[tuple[str, type], ...], ...] = (
-    (  # settings: written before a worker starts, and when all are told to stop
+    (  # settings: written before a worker starts
         ("version", ctypes.c_uint32),
         ("clock", ctypes.c_int32),  # of clock_gettime
-        ("futex", ctypes.c_int64),  # the number of the system call; 0: there is none
         ("idle_spin_ns", ctypes.c_int64),  # how long a worker looks for a job before it sleeps
         ("wait_spin_ns", ctypes.c_int64),  # how long a caller waits for chunks before it sleeps
+        # The numbers of Linux's system calls; 0: there is no such call.
+        ("futex", ctypes.c_int64),
+        ("gettid", ctypes.c_int64),
+        ("getcpu", ctypes.c_int64),
+        ("sched_getaffinity", ctypes.c_int64),
+        ("sched_setaffinity", ctypes.c_int64),
+        ("sched_setscheduler", ctypes.c_int64),
+    ),
+    (
         ("stop", ctypes.c_uint32),  # workers are to return
+        ("started", ctypes.c_uint32),  # slots in use
         ("workers", ctypes.c_uint32),  # in their loop now
     ),
     (  # the job: written by the caller, claimed from by all
@@ -82,12 +108,13 @@ _LINES: tuple[tuple[tuple[str, type], ...], ...] = (
         ("shared", ctypes.c_uint64),  # chunks that workers ran so far
     ),
     (  # sleep
-        ("sleepers", ctypes.c_int32),  # workers asleep that nobody has woken
+        ("sleepers", ctypes.c_int32),  # workers whose state is 1
         ("wanted", ctypes.c_int32),  # workers still to be woken for this job
         ("sleeps", ctypes.c_uint64),  # so far
         ("wakes", ctypes.c_uint64),  # so far
     ),
     (("refused", ctypes.c_uint64),),  # calls that found the pool busy so far
+    (("slots", Slot * MOST_WORKERS),),
 )
 
 
@@ -95,7 +122,7 @@ def _fields() -> Iterator[tuple[str, type]]:
     for number, line in enumerate(_LINES):
         used = ctypes.sizeof(type("Line", (ctypes.Structure,), {"_fields_": line}))
         yield from line
-        yield f"_{number}", ctypes.c_char * (LINE_BYTES - used)
+        yield f"_{number}", ctypes.c_char * (-used % LINE_BYTES)
 
 
 class Block(ctypes.Structure):
@@ -105,10 +132,11 @@ class Block(ctypes.Structure):
 
     version: int
     clock: int
-    futex: int
     idle_spin_ns: int
     wait_spin_ns: int
+    futex: int
     stop: int
+    started: int
     workers: int
     word: int
     jobs: int
@@ -117,6 +145,7 @@ class Block(ctypes.Structure):
     sleeps: int
     wakes: int
     refused: int
+    slots: ctypes.Array[Slot]
 
     def clear(self) -> None:
         """Make a block without workers, jobs or counts of it, whatever it held; keep the settings.
@@ -124,7 +153,7 @@ class Block(ctypes.Structure):
         The generation goes on, so that what was claimed before cannot be claimed again.
         """
         generation = self.word >> 32
-        settings = {name: getattr(self, name) for name, _ in _LINES[0][:-2]}
+        settings = {name: getattr(self, name) for name, _ in _LINES[0]}
         ctypes.memset(ctypes.addressof(self), 0, ctypes.sizeof(self))
         for name, value in settings.items():
             setattr(self, name, value)
@@ -144,6 +173,7 @@ declare i32 @usleep(i32)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i32 @llvm.smin.i32(i32, i32)
+declare i64 @llvm.vector.reduce.or.vMASK_WORDSi64(<MASK_WORDS x i64>)
 
 define linkonce_odr void @planish_parallel(
     ptr %pool, ptr %fn, ptr %ctx, i64 %chunks, i64 %threads) nounwind {
@@ -365,29 +395,141 @@ done:
 ; Wake two workers, or as many as are wanted still.
 define linkonce_odr void @planish_pool_wake(ptr %pool) nounwind noinline {
 entry:
-  %word = field word
-  %futex = field futex
+  %started = field started
+  %slots = field slots
+  %getcpu = field getcpu
   %wanted = field wanted
+  %cpu.at = alloca i32, align 4
+  store i32 -1, ptr %cpu.at
   %lack = load atomic i32, ptr %wanted monotonic, align 4
-  %number = load i64, ptr %futex
-  %some = icmp sgt i32 %lack, 0
-  br i1 %some, label %wake, label %done
+  %most = call i32 @llvm.smin.i32(i32 %lack, i32 2)
+  %none = icmp slt i32 %most, 1
+  br i1 %none, label %done, label %begin
 
-wake:
-  %n = call i32 @llvm.smin.i32(i32 %lack, i32 2)
-  %before = atomicrmw sub ptr %wanted, i32 %n monotonic
-  %generation = getelementptr inbounds i8, ptr %word, i64 4
-  %n.64 = zext i32 %n to i64
-  %r = call i64 (i64, ...) @syscall(i64 %number, ptr %generation, i64 FUTEX_WAKE, i64 %n.64)
-  %woken = icmp sgt i64 %r, 0
-  br i1 %woken, label %account, label %done
+begin:
+  %before = atomicrmw sub ptr %wanted, i32 %most monotonic
+  %count = load atomic i32, ptr %started acquire, align 4
+  %number = load i64, ptr %getcpu
+  %r = call i64 (i64, ...) @syscall(i64 %number, ptr %cpu.at, ptr null, ptr null)
+  %cpu = load i32, ptr %cpu.at
+  br label %slot
 
-account:
-  %r.32 = trunc i64 %r to i32
+slot:
+  %i = phi i32 [ 0, %begin ], [ %i.next, %next ]
+  %n = phi i32 [ %most, %begin ], [ %n.next, %next ]
+  %state = getelementptr inbounds [SLOT_BYTES x i8], ptr %slots, i32 %i
+  %s = load atomic i32, ptr %state monotonic, align 4
+  %asleep = icmp eq i32 %s, 1
+  br i1 %asleep, label %claim, label %next
+
+claim:
+  %exchange = cmpxchg ptr %state, i32 1, i32 2 acq_rel monotonic
+  %claimed = extractvalue { i32, i1 } %exchange, 1
+  br i1 %claimed, label %rouse, label %next
+
+rouse:
+  call void @planish_pool_rouse(ptr %pool, ptr %state, i32 %cpu)
+  %n.less = sub i32 %n, 1
+  br label %next
+
+next:
+  %n.next = phi i32 [ %n, %slot ], [ %n, %claim ], [ %n.less, %rouse ]
+  %i.next = add i32 %i, 1
+  %more = icmp ult i32 %i.next, %count
+  %lacking = icmp ne i32 %n.next, 0
+  %again = and i1 %more, %lacking
+  br i1 %again, label %slot, label %done
+
+done:
+  ret void
+}
+
+; Wake the worker of a slot whose state is 2, on any CPU but the waker's.
+define linkonce_odr void @planish_pool_rouse(ptr %pool, ptr %slot, i32 %cpu) nounwind noinline {
+entry:
   %sleepers = field sleepers
   %wakes = field wakes
-  %was = atomicrmw sub ptr %sleepers, i32 %r.32 seq_cst
-  %counted = atomicrmw add ptr %wakes, i64 %r monotonic
+  %futex = field futex
+  %getaffinity = field sched_getaffinity
+  %setaffinity = field sched_setaffinity
+  %thread = getelementptr inbounds i8, ptr %slot, i64 THREAD
+  %excluded = getelementptr inbounds i8, ptr %slot, i64 EXCLUDED
+  %mask = alloca <MASK_WORDS x i64>, align 8
+  %was = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  %counted = atomicrmw add ptr %wakes, i64 1 monotonic
+  %known = icmp ult i32 %cpu, MASK_BITS
+  br i1 %known, label %get, label %wake
+
+get:
+  %get.number = load i64, ptr %getaffinity
+  %set.number = load i64, ptr %setaffinity
+  %id = load i32, ptr %thread
+  store <MASK_WORDS x i64> zeroinitializer, ptr %mask, align 8
+  %got = call i64 (i64, ...) @syscall(
+      i64 %get.number, i32 %id, i64 MASK_BYTES, ptr %mask)
+  %index = lshr i32 %cpu, 6
+  %word = getelementptr inbounds i64, ptr %mask, i32 %index
+  %shift = and i32 %cpu, 63
+  %shift.64 = zext i32 %shift to i64
+  %bit = shl i64 1, %shift.64
+  %old = load i64, ptr %word
+  %others = xor i64 %bit, -1
+  %new = and i64 %old, %others
+  store i64 %new, ptr %word
+  %rest = load <MASK_WORDS x i64>, ptr %mask, align 8
+  %any = call i64 @llvm.vector.reduce.or.vMASK_WORDSi64(<MASK_WORDS x i64> %rest)
+  %changed = icmp ne i64 %new, %old
+  %some = icmp ne i64 %any, 0
+  %useful = and i1 %changed, %some
+  br i1 %useful, label %set, label %wake
+
+set:
+  %failed = call i64 (i64, ...) @syscall(
+      i64 %set.number, i32 %id, i64 MASK_BYTES, ptr %mask)
+  %works = icmp eq i64 %failed, 0
+  br i1 %works, label %note, label %wake
+
+note:
+  %cpu.next = add i32 %cpu, 1
+  store i32 %cpu.next, ptr %excluded
+  br label %wake
+
+wake:
+  %number = load i64, ptr %futex
+  store atomic i32 0, ptr %slot release, align 4
+  %woken = call i64 (i64, ...) @syscall(i64 %number, ptr %slot, i64 FUTEX_WAKE, i64 1)
+  ret void
+}
+
+; Give this worker back the CPU that it was not to wake up on.
+define linkonce_odr void @planish_pool_include(ptr %pool, ptr %slot) nounwind noinline {
+entry:
+  %getaffinity = field sched_getaffinity
+  %setaffinity = field sched_setaffinity
+  %excluded = getelementptr inbounds i8, ptr %slot, i64 EXCLUDED
+  %cpu.next = load i32, ptr %excluded
+  %none = icmp eq i32 %cpu.next, 0
+  br i1 %none, label %done, label %get
+
+get:
+  %mask = alloca <MASK_WORDS x i64>, align 8
+  store <MASK_WORDS x i64> zeroinitializer, ptr %mask, align 8
+  %get.number = load i64, ptr %getaffinity
+  %set.number = load i64, ptr %setaffinity
+  %got = call i64 (i64, ...) @syscall(
+      i64 %get.number, i32 0, i64 MASK_BYTES, ptr %mask)
+  %cpu = sub i32 %cpu.next, 1
+  %index = lshr i32 %cpu, 6
+  %word = getelementptr inbounds i64, ptr %mask, i32 %index
+  %shift = and i32 %cpu, 63
+  %shift.64 = zext i32 %shift to i64
+  %bit = shl i64 1, %shift.64
+  %old = load i64, ptr %word
+  %new = or i64 %old, %bit
+  store i64 %new, ptr %word
+  %failed = call i64 (i64, ...) @syscall(
+      i64 %set.number, i32 0, i64 MASK_BYTES, ptr %mask)
+  store i32 0, ptr %excluded
   br label %done
 
 done:
@@ -457,41 +599,65 @@ out:
   ret i1 %part
 }
 
-; Sleep while the generation is the one seen; whether that was ended by something new.
-define linkonce_odr i1 @planish_pool_sleep(ptr %pool, i64 %seen) nounwind noinline {
+; Sleep while the generation is the one seen; whether it makes sense to spin afterwards.
+define linkonce_odr i1 @planish_pool_sleep(ptr %pool, ptr %slot, i64 %seen) nounwind noinline {
 entry:
   %futex = field futex
   %number = load i64, ptr %futex
   %none = icmp eq i64 %number, 0
-  br i1 %none, label %nap, label %sleep
+  br i1 %none, label %nap, label %settle
 
 nap:
   %napped = call i32 @usleep(i32 100)
   ret i1 false
 
-sleep:
+settle:
   %word = field word
   %sleepers = field sleepers
   %sleeps = field sleeps
-  %address = getelementptr inbounds i8, ptr %word, i64 4
+  %before = load atomic i32, ptr %slot acquire, align 4
+  %touched = icmp ne i32 %before, 0
+  br i1 %touched, label %out, label %announce
+
+announce:
+  call void @planish_pool_include(ptr %pool, ptr %slot)
   %counted = atomicrmw add ptr %sleeps, i64 1 monotonic
-  %before = atomicrmw add ptr %sleepers, i32 1 seq_cst
-  %r = call i64 (i64, ...) @syscall(
-      i64 %number, ptr %address, i64 FUTEX_WAIT, i64 %seen, ptr null)
-  %woken = icmp eq i64 %r, 0
-  br i1 %woken, label %pass, label %undo
+  %was.state = atomicrmw xchg ptr %slot, i32 1 seq_cst
+  %was = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  %w = load atomic i64, ptr %word seq_cst, align 8
+  %generation = lshr i64 %w, 32
+  %same = icmp eq i64 %generation, %seen
+  br i1 %same, label %sleep, label %wake
+
+sleep:
+  %r = call i64 (i64, ...) @syscall(i64 %number, ptr %slot, i64 FUTEX_WAIT, i64 1, ptr null)
+  br label %wake
+
+wake:
+  %exchange = cmpxchg ptr %slot, i32 1, i32 0 acq_rel acquire
+  %state = extractvalue { i32, i1 } %exchange, 0
+  %alone = extractvalue { i32, i1 } %exchange, 1
+  br i1 %alone, label %undo, label %woken
 
 undo:
-  %was = atomicrmw sub ptr %sleepers, i32 1 seq_cst
-  ret i1 true
+  %undone = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %out
 
-pass:
-  %w = load atomic i64, ptr %word monotonic, align 8
-  %left = and i64 %w, 4294967295
-  %open = icmp ne i64 %left, 0
-  br i1 %open, label %others, label %out
+woken:
+  %complete = icmp eq i32 %state, 0
+  br i1 %complete, label %include, label %others
+
+include:
+  call void @planish_pool_include(ptr %pool, ptr %slot)
+  br label %others
 
 others:
+  %w.now = load atomic i64, ptr %word monotonic, align 8
+  %left = and i64 %w.now, 4294967295
+  %open = icmp ne i64 %left, 0
+  br i1 %open, label %pass, label %out
+
+pass:
   call void @planish_pool_wake(ptr %pool)
   br label %out
 
@@ -505,11 +671,31 @@ entry:
   %version = field version
   %v = load i32, ptr %version
   %ours = icmp eq i32 %v, VERSION
-  br i1 %ours, label %come, label %done
+  br i1 %ours, label %enter, label %done
+
+enter:
+  %started = field started
+  %index = atomicrmw add ptr %started, i32 1 acq_rel
+  %fits = icmp ult i32 %index, MOST_WORKERS
+  br i1 %fits, label %come, label %done
 
 come:
   %stop = field stop
   %workers = field workers
+  %slots = field slots
+  %gettid = field gettid
+  %setscheduler = field sched_setscheduler
+  %slot = getelementptr inbounds [SLOT_BYTES x i8], ptr %slots, i32 %index
+  %thread = getelementptr inbounds i8, ptr %slot, i64 THREAD
+  %gettid.number = load i64, ptr %gettid
+  %id = call i64 (i64, ...) @syscall(i64 %gettid.number)
+  %id.32 = trunc i64 %id to i32
+  store i32 %id.32, ptr %thread
+  %priority = alloca i64, align 8
+  store i64 0, ptr %priority
+  %setscheduler.number = load i64, ptr %setscheduler
+  %set = call i64 (i64, ...) @syscall(
+      i64 %setscheduler.number, i64 0, i64 SCHED_BATCH, ptr %priority)
   %word = field word
   %idle_spin_ns = field idle_spin_ns
   %patience = load i64, ptr %idle_spin_ns
@@ -554,7 +740,7 @@ timed:
   br i1 %patient, label %look, label %sleep
 
 sleep:
-  %new = call i1 @planish_pool_sleep(ptr %pool, i64 %seen)
+  %new = call i1 @planish_pool_sleep(ptr %pool, ptr %slot, i64 %seen)
   br i1 %new, label %fresh, label %look
 
 go:
@@ -567,7 +753,19 @@ done:
 """
 
 # FUTEX_PRIVATE_FLAG is in both.
-_CONSTANTS = {"VERSION": VERSION, "FUTEX_WAIT": 128, "FUTEX_WAKE": 129}
+_CONSTANTS = {
+    "VERSION": VERSION,
+    "FUTEX_WAIT": 128,
+    "FUTEX_WAKE": 129,
+    "SCHED_BATCH": 3,
+    "MOST_WORKERS": MOST_WORKERS,
+    "SLOT_BYTES": ctypes.sizeof(Slot),
+    "THREAD": Slot.thread.offset,
+    "EXCLUDED": Slot.excluded.offset,
+    "MASK_WORDS": 16,
+    "MASK_BYTES": 16 * 8,
+    "MASK_BITS": 16 * 64,
+}
 
 # By the architecture that a triple begins with: what a thread says while it spins.
 _HINTS = {
@@ -589,6 +787,6 @@ def pool_ir(triple: str = "") -> str:
 
     declared, called = _HINTS.get(triple.split("-")[0], ("", ""))
     text = re.sub(r"\bfield (\w+)", address, _IR)
-    text = re.sub(r"\b[A-Z_]{7,}\b", lambda match: str(_CONSTANTS[match[0]]), text)
+    text = re.sub("|".join(_CONSTANTS), lambda match: str(_CONSTANTS[match[0]]), text)
     text = re.sub(r"^  hint\n", f"  call {called}\n" if called else "", text, flags=re.M)
     return f"{text}\ndeclare {declared}\n" if declared else text

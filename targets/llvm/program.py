@@ -1,4 +1,4 @@
-"""A whole program as one LLVM module: its kernels, the entry point, and the pool's functions."""
+"""The kernels of a program as one LLVM module."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from planish.compiler.program import Program
 
 from .builder import ModuleText
 from .codegen import kernel_ir
-from .entry import entry_ir
 from .isa import Isa
-from .pool import pool_ir
 from .target import Llvm
 
 
@@ -22,12 +20,8 @@ def isa_of(target: Llvm) -> Isa:
 def kernels_ir(program: Program, target: Llvm) -> str:
     """The kernels' code."""
     module = ModuleText()
+    module.declare("planish_parallel", "void", "ptr", "ptr", "ptr", "i64", "i64")
     isa = isa_of(target)
     for func in program.functions.values():
         kernel_ir(run(func, LOOP_PASSES), module, isa)
     return module.text()
-
-
-def program_ir(program: Program, target: Llvm) -> str:
-    """Everything: what becomes the object code of a module."""
-    return "\n".join([pool_ir(), kernels_ir(program, target), entry_ir(program)])

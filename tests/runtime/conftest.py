@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from twice import KERNELS, N, twice
+from .twice import KERNELS, N, twice
 
 from planish.compiler.expr.nodes import Expr
 from planish.runtime.interface import interface_of
@@ -29,7 +29,7 @@ def build() -> Callable[..., Module]:
             program.constants,
             defaults=program.defaults,
             threads=threads,
-            target=str(host()),
+            target=host(),
             provenance={"traces": {}},
         )
 

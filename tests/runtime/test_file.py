@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from twice import expected
+from .twice import expected
 
 from planish.compiler.errors import ParseError
 from planish.runtime.archive import CHUNK_BYTES, check_chunks, checksums, read_archive, write_archive

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twice import expected
+from .twice import expected
 
 from planish.compiler.errors import CodegenError, PlanishError, RuntimeFault, TypeCheckError
 from planish.runtime.module import Module
@@ -155,7 +155,7 @@ def test_too_large_an_arena_is_an_error(build: Callable[..., Module]) -> None:
 
 
 def test_a_symbol_that_no_input_has_is_an_error(build: Callable[..., Module]) -> None:
-    from twice import N, twice
+    from .twice import N, twice
 
     from planish.runtime.interface import interface_of
 

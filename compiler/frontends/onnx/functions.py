@@ -1,4 +1,4 @@
-"""What ONNX itself says of operators: their versions, attributes, and bodies for those that are functions."""
+"""What ONNX itself says of operators: versions, attributes, and the bodies of functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import onnx
 import onnx.defs
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.expr.nodes import Const
@@ -23,7 +23,7 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
 @lru_cache(maxsize=4096)
-def schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+def schema(op_type: str, opset: int, domain: str) -> Any | None:
     """What ONNX says of an operator in an opset, or None if it has none of the name."""
     try:
         found = onnx.defs.get_schema(op_type, opset, domain)
@@ -32,7 +32,7 @@ def schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
     return None if found.deprecated else found
 
 
-def check_against(schema: onnx.defs.OpSchema, node: onnx.NodeProto) -> None:
+def check_against(schema: Any, node: onnx.NodeProto) -> None:
     """Check a node's attributes and numbers of inputs and outputs.
 
     Errors: ImportModelError naming what does not fit.
@@ -83,10 +83,6 @@ def with_attributes(function: onnx.FunctionProto, node: onnx.NodeProto) -> list[
         if a.name not in allowed:
             raise ImportModelError(f"attribute {a.name} is not one of function {function.name}")
         given[a.name] = a
-    for name in function.attribute:
-        if name not in given:
-            # An attribute without a default that is left out: what refers to it is left out too.
-            continue
     out = []
     for inner in function.node:
         check_node(inner)
@@ -101,7 +97,7 @@ def _fill(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
     kept = []
     for a in node.attribute:
         if a.ref_attr_name:
-            if a.ref_attr_name not in given:
+            if a.ref_attr_name not in given:  # left out and without a default: left out here too
                 continue
             filled = onnx.AttributeProto()
             filled.CopyFrom(given[a.ref_attr_name])
@@ -119,7 +115,7 @@ def _fill(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
 
 
 def body_of(
-    schema: onnx.defs.OpSchema, node: onnx.NodeProto, opset: int, types: Sequence[TensorType | None]
+    schema: Any, node: onnx.NodeProto, opset: int, types: Sequence[TensorType | None]
 ) -> onnx.FunctionProto | None:
     """The body that ONNX gives an operator, or None if it gives none."""
     body = onnx.FunctionProto()

@@ -1,7 +1,8 @@
 """ONNX models as graphs.
 
-Nothing is skipped: a node whose operator, version, attribute or input is not understood is an error that
-names it. Operators without a handler expand through their function's body, from the model or from ONNX.
+Nothing is skipped: a node whose operator, version, attribute or input is not understood is an error
+that names it. Operators without a handler expand through their function's body, from the model or
+from ONNX.
 """
 
 from __future__ import annotations
@@ -365,7 +366,10 @@ class _Importer:
         )
         self.run_nodes(functions.with_attributes(function, node), inner)
         wanted = [text(n, "an output of a function") for n in function.output]
-        return [self.lookup(n, inner, f"an output of {function.name}") for n in wanted]
+        return [
+            self.lookup(n, inner, f"an output of {function.name}") if asked else None
+            for n, asked in zip(wanted, node.output, strict=False)
+        ]
 
     def branch(
         self, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
-from planish.compiler.graph.ir import Value, assume
+from planish.compiler.graph.ir import Array, Value, assume
 from planish.compiler.ops.indexing import (
     PAD_MODES,
     CumSum,
@@ -34,15 +32,17 @@ def slice_(r: NodeReader) -> Value:
     x = r.input(0)
     starts: Sequence[Expr]
     ends: Sequence[Expr]
+    given_axes: Sequence[int] | None
+    given_steps: Sequence[int] | None
     if r.version == 1:
         starts, ends = (tuple(map(as_expr, r.required(name))) for name in ("starts", "ends"))
-        axes, steps = r.attribute("axes"), None
+        given_axes, given_steps = r.attribute("axes"), None
     else:
         starts, ends = r.content(1, "the starts"), r.content(2, "the ends")
-        axes = None if r.optional(3) is None else r.ints(3, "the axes")
-        steps = None if r.optional(4) is None else r.ints(4, "the steps")
-    axes = list(range(len(starts))) if axes is None else list(axes)
-    steps = [1] * len(starts) if steps is None else list(steps)
+        given_axes = None if r.optional(3) is None else r.ints(3, "the axes")
+        given_steps = None if r.optional(4) is None else r.ints(4, "the steps")
+    axes = range(len(starts)) if given_axes is None else given_axes
+    steps = [1] * len(starts) if given_steps is None else given_steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise r.fail("starts, ends, axes and steps differ in number")
     rank = x.type.rank
@@ -97,7 +97,7 @@ def from_front(index: Expr, extent: Expr) -> Expr:
 
 
 def clamp(index: Expr, low: Expr, high: Expr, empty: Expr | None = None) -> Expr:
-    """``index`` held between two bounds; for a symbolic extent of which it needs one element, assumed."""
+    """``index`` held between two bounds; that a symbolic extent has one element is assumed."""
     if isinstance(index, Const):
         if index.value >= _FAR:
             return high
@@ -230,7 +230,7 @@ def pad(r: NodeReader) -> Value:
     )
 
 
-def plain(array: np.ndarray) -> float | int | bool:  # type: ignore[type-arg]
+def plain(array: Array) -> float | int | bool:
     """The only element of an array as a Python number."""
     one = array.reshape(())
     return one.item() if array.dtype.kind in "biuf" else float(one)

@@ -106,6 +106,7 @@ def weights_kernel(r: NodeReader, w: TensorType) -> tuple[Expr, ...]:
 
 @handles("Conv", 1, 11, 22)
 def conv(r: NodeReader) -> Value:
+    """All versions alike."""
     x, w, b = r.input(0), r.input(1), r.optional(2)
     g = geometry(r, x.type.shape[2:], weights_kernel(r, w.type))
     return r.one(Conv(g.strides, g.dilations, g.pads, int(r.attribute("group", 1))), x, w, b)
@@ -113,6 +114,7 @@ def conv(r: NodeReader) -> Value:
 
 @handles("ConvTranspose", 1, 11, 22)
 def conv_transpose(r: NodeReader) -> Value:
+    """A wanted output shape, or one by auto_pad, decides the pads."""
     x, w, b = r.input(0), r.input(1), r.optional(2)
     sizes = x.type.shape[2:]
     g = geometry(r, sizes, weights_kernel(r, w.type))
@@ -176,6 +178,7 @@ def _ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
 
 @handles("MaxPool", 1, 8, 10, 11, 12, 22)
 def max_pool(r: NodeReader) -> list[Value]:
+    """Indices since version 8, dilations and ceil_mode since 10."""
     x = r.input(0)
     g = _pool_geometry(r, r.version >= 10)
     ceil = _ceil_mode(r, g, 10)
@@ -190,6 +193,7 @@ def max_pool(r: NodeReader) -> list[Value]:
 
 @handles("AveragePool", 7, 10, 11, 19, 22)
 def average_pool(r: NodeReader) -> Value:
+    """ceil_mode since version 10, dilations since 19."""
     g = _pool_geometry(r, r.version >= 19)
     ceil = _ceil_mode(r, g, 10)
     include = bool(r.attribute("count_include_pad", 0))
@@ -199,6 +203,7 @@ def average_pool(r: NodeReader) -> Value:
 
 @handles("LpPool", 2, 11, 18, 22)
 def lp_pool(r: NodeReader) -> Value:
+    """ceil_mode and dilations since version 18."""
     g = _pool_geometry(r, r.version >= 18)
     ceil = _ceil_mode(r, g, 18)
     p = int(r.attribute("p", 2))
@@ -207,16 +212,19 @@ def lp_pool(r: NodeReader) -> Value:
 
 @handles("GlobalAveragePool", 1, 22)
 def global_average_pool(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(GlobalAveragePool(), r.input(0))
 
 
 @handles("GlobalMaxPool", 1, 22)
 def global_max_pool(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(GlobalMaxPool(), r.input(0))
 
 
 @handles("GlobalLpPool", 2, 22)
 def global_lp_pool(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(GlobalLpPool(False, int(r.attribute("p", 2))), r.input(0))
 
 
@@ -225,6 +233,7 @@ def global_lp_pool(r: NodeReader) -> Value:
 
 @handles("MatMul", 1, 9, 13)
 def matmul(r: NodeReader) -> Value:
+    """An operand of rank 1 is a row on the left, a column on the right."""
     a, b = r.input(0), r.input(1)
     if a.type.rank == 0 or b.type.rank == 0:
         raise r.fail(f"operands {a!r} and {b!r} must have axes")
@@ -246,6 +255,7 @@ def matmul(r: NodeReader) -> Value:
 
 @handles("Gemm", 7, 9, 11, 13)
 def gemm(r: NodeReader) -> Value:
+    """alpha * A B + beta * C; C may be left out since version 11."""
     a, b = r.input(0), r.input(1)
     c = r.input(2) if r.version < 11 else r.optional(2)
     alpha, beta = float(r.attribute("alpha", 1.0)), float(r.attribute("beta", 1.0))
@@ -285,6 +295,7 @@ def _scalar(r: NodeReader, value: float, type: TensorType, what: str) -> Value:
 
 @handles("Einsum", 12, 28)
 def einsum(r: NodeReader) -> Value:
+    """A sum of products of two operands at a time; a matrix product where it is one."""
     operands = r.inputs()
     equation = explicit_equation(r, r.required("equation"), [v.type.rank for v in operands])
     terms, result = parse(equation)

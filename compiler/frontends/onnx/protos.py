@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from planish.compiler.errors import ImportModelError, ParseError
 
@@ -72,7 +72,7 @@ def attribute_subgraphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """The names that a node reads, its subgraphs included (which may make some of them themselves)."""
+    """The names that a node reads, and its subgraphs (which may make some of them)."""
     out = [name for name in node.input if name]
     todo: list[Any] = [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
     while todo:

@@ -1,7 +1,8 @@
 """A node of an ONNX model, read through an object that records what was read.
 
-A handler turns one kind of node into operators. What a node carries and its handler does not read (an
-attribute, an input, a version of the operator it does not know) is an error that names it: nothing is ignored.
+A handler turns one kind of node into operators. What a node carries and its handler does not read
+(an attribute, an input, a version of the operator it does not know) is an error that names it:
+nothing is ignored.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class NodeReader:
         return name in self._attributes
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute as Python value (strings decoded, tensors as TensorProto), or the default."""
+        """An attribute (strings decoded, tensors as TensorProto), or the default."""
         self._read_attributes.add(name)
         if name not in self._attributes:
             return default

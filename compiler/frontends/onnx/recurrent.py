@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: one projection of the input for all steps, then the recurrence, for each direction."""
+"""LSTM, GRU and RNN: for each direction a projection of all steps, then the recurrence."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Layer:
         return hidden
 
     def activations(self, defaults: Sequence[str]) -> list[tuple[Activation, ...]]:
-        """The activation functions of each direction; parameters belong to those that have such, in order."""
+        """Each direction's activations; parameters go to those that have such, in order."""
         r, count = self.r, len(self.directions)
         names = r.attribute("activations") or [*defaults] * count
         alphas = [float(v) for v in r.attribute("activation_alpha") or []]
@@ -84,9 +84,7 @@ class _Layer:
             if beta is not None and betas:
                 beta = betas.pop(0)
             found.append((name, alpha or 0.0, beta or 0.0))
-        return [
-            tuple(found[k * self.functions : (k + 1) * self.functions]) for k in range(count)
-        ]
+        return [tuple(found[k * self.functions : (k + 1) * self.functions]) for k in range(count)]
 
     def direction(self, value: Value | None, index: int, axis: int = 0) -> Value | None:
         """The part of an input that belongs to a direction, without that axis."""
@@ -112,7 +110,7 @@ class _Layer:
         return self.step(Slice((start,), (1,), (size,)), bias)
 
     def weights(self, x: Value, index: int) -> tuple[Value, Value]:
-        """The projection [t, b, gates * h] of the input, without bias, and the recurrence matrix [h, gates * h]."""
+        """The projected input [t, b, gates * h], without bias, and the matrix of the recurrence."""
         w, recurrence = (self.direction(self.r.input(k), index) for k in (1, 2))
         projected = self.step(MatMul(False, True), x, w)
         return projected, self.step(Transpose((1, 0)), recurrence)
@@ -154,6 +152,7 @@ def _clip(r: NodeReader) -> float:
 
 @handles("LSTM", 7, 14, 22)
 def lstm(r: NodeReader) -> list[Value]:
+    """Layout since version 14."""
     a = _Layer(r, 3, 4)
     a.hidden()
     x, lens = a.x, r.optional(4)
@@ -172,6 +171,7 @@ def lstm(r: NodeReader) -> list[Value]:
 
 @handles("GRU", 7, 14, 22)
 def gru(r: NodeReader) -> list[Value]:
+    """Layout since version 14."""
     a = _Layer(r, 2, 3)
     x, lens, hidden = a.x, r.optional(4), a.hidden()
     linear = bool(r.attribute("linear_before_reset", 0))
@@ -196,6 +196,7 @@ def gru(r: NodeReader) -> list[Value]:
 
 @handles("RNN", 7, 14, 22)
 def rnn(r: NodeReader) -> list[Value]:
+    """Layout since version 14."""
     a = _Layer(r, 1, 1)
     a.hidden()
     x, lens = a.x, r.optional(4)

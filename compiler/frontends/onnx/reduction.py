@@ -35,7 +35,8 @@ def _reduce(make: Callable[..., Any], since: int) -> Callable[[NodeReader], Valu
             axes = tuple(r.attribute("axes", ()))
         else:
             nothing = bool(r.attribute("noop_with_empty_axes", 0))
-            if r.optional(1) is not None:
+            given = r.optional(1)
+            if given is not None and given.type.size != 0:
                 axes = r.ints(1, "axes")
         return r.one(make(axes if axes or nothing else None, keepdims), x)
 

@@ -18,12 +18,13 @@ from planish.compiler.ops.windows import Dim, plain
 
 from .reader import NodeReader, handles
 
-# The greatest numerator and denominator of a scale that symbolic sizes are multiplied by in integers.
+# The greatest numerator and denominator of a scale that is taken as the fraction that it is.
 _SIMPLE: Final = 1 << 10
 
 
 @handles("Upsample", 7, 9, 10)
 def upsample(r: NodeReader) -> Value:
+    """Scales are an attribute in version 7, an input since 9."""
     if r.version < 9:
         r.input(0)
         scales = [float(s) for s in r.required("scales")]
@@ -34,6 +35,7 @@ def upsample(r: NodeReader) -> Value:
 
 @handles("Resize", 10, 11, 13, 18, 19)
 def resize(r: NodeReader) -> Value:
+    """Coordinates and sizes since version 11; axes, antialias and the policy since 18."""
     if r.version == 10:
         return _simple(r, _floats(r, 1, "scales"))
     x = r.input(0)
@@ -166,7 +168,7 @@ def _scaled(r: NodeReader, old: Expr, scale: float) -> Dim:
         inverse = Fraction(1, round(1 / scale))
         exact = inverse if np.float32(float(inverse)) == np.float32(scale) else exact
     if max(exact.numerator, exact.denominator) > _SIMPLE:
-        # The product rounds to float32: up to an integer, if it lacks half a unit in the last place.
+        # The product rounds to float32: to an integer, if it lacks half a unit in the last place.
         units = Fraction(float(np.spacing(np.float32(scale))))
         exact += units / 4
     return n.floordiv(n.mul(old, exact.numerator), exact.denominator)
@@ -175,7 +177,7 @@ def _scaled(r: NodeReader, old: Expr, scale: float) -> Dim:
 def _rounded(
     old: Expr, sizes: Sequence[Expr], olds: Sequence[Expr], pick: Callable[[Like, Like], Expr]
 ) -> Dim:
-    """``old`` scaled by the ratio of a size to its old size that ``pick`` chooses; rounded, halves up."""
+    """``old`` by the ratio of size to old size that ``pick`` chooses, to the nearest, halves up."""
     out: Expr | None = None
     for size, d in zip(sizes, olds, strict=True):
         doubled = n.add(n.mul(n.mul(size, old), 2), d)
@@ -191,7 +193,7 @@ def _changing(
     scales: list[float] | list[float | Expr],
     roi: list[float],
 ) -> tuple[tuple[int, ...], tuple[Dim, ...], tuple[float | Expr, ...], tuple[float, ...]]:
-    """What there is to resize: the axes that do not stay as they are, with all that belongs to them."""
+    """The axes that do not stay as they are, with their sizes, scales and roi."""
     kept = [
         k
         for k, (d, size, scale) in enumerate(zip(old, sizes, scales, strict=True))

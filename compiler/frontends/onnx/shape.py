@@ -10,7 +10,7 @@ from planish.compiler.dtypes import DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import ceildiv, divide, normal, number, same, volume
-from planish.compiler.graph.ir import MAX_CONTENT, Value, unify
+from planish.compiler.graph.ir import MAX_CONTENT, Array, Value, unify
 from planish.compiler.ops.creation import Cast, ConstantOfShape, Range, Where
 from planish.compiler.ops.shape import (
     Concat,
@@ -252,7 +252,7 @@ def constant_of_shape(r: NodeReader) -> Value:
     return r.one(ConstantOfShape(dims, scalar(value)))
 
 
-def scalar(array: np.ndarray) -> Const:  # type: ignore[type-arg]
+def scalar(array: Array) -> Const:
     """The only element of an array, in its dtype."""
     item = array.reshape(()).item() if array.dtype.kind in "biuf" else float(array.reshape(()))
     return n.const(item, from_numpy(array.dtype))

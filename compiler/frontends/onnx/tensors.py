@@ -35,7 +35,7 @@ DTYPES: Final[dict[int, DType]] = {
     16: BF16,
 }  # fmt: skip
 
-MAX_BYTES: Final = 1 << 40  # of one tensor: no real one is larger, and sizes stay far from overflow
+MAX_BYTES: Final = 1 << 40  # of one tensor: no real one is larger, and nothing overflows
 
 
 def dtype_of(code: int, where: str) -> DType:
@@ -81,10 +81,12 @@ def decode(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> 
         return _typed(tensor, dtype, count, where).reshape(shape)
     if raw.size != count * dtype.bytes:
         raise ImportModelError(
-            f"{where} has {raw.size} bytes of data, {list(shape)} of {dtype} takes {count * dtype.bytes}"
+            f"{where} has {raw.size} bytes of data, "
+            f"{list(shape)} of {dtype} takes {count * dtype.bytes}"
         )
     if dtype is BOOL:  # a byte may be any number
-        return np.not_equal(raw, 0).reshape(shape)
+        flags: Array = np.not_equal(raw, 0)
+        return flags.reshape(shape)
     if raw.ctypes.data % dtype.bytes:
         raw = raw.copy()
     array = raw.view(dtype.numpy.newbyteorder("<"))
@@ -127,7 +129,7 @@ def _typed(tensor: onnx.TensorProto, dtype: DType, count: int, where: str) -> Ar
     if dtype.is_float and dtype.bits == 16:  # the bits of the number
         return wide.astype(np.uint16).view(dtype.numpy)
     if dtype is BOOL:
-        return np.not_equal(wide, 0)
+        return np.asarray(np.not_equal(wide, 0))
     narrow = wide.astype(dtype.numpy, copy=False)
     if not dtype.is_float and not np.array_equal(narrow, wide):
         raise ImportModelError(f"{where} has numbers that are no {dtype}")

@@ -1,4 +1,4 @@
-"""One-node models, and imported graphs against other runtimes: what the tests of ONNX handlers share."""
+"""One-node models, and imported graphs against other runtimes: for the tests of handlers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model_of(
     functions: Sequence[onnx.FunctionProto] = (),
     domains: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
-    """A model of some nodes with inputs like these; ``symbolic``: of any size, each dimension apart."""
+    """A model of some nodes with inputs like these; ``symbolic``: with dimensions of any size."""
     many = [nodes] if isinstance(nodes, onnx.NodeProto) else list(nodes)
     shapes = {
         name: [f"{name}_d{k}" for k in range(a.ndim)] if symbolic else list(a.shape)
@@ -64,7 +64,7 @@ def code_of(array: Array) -> int:
 
 
 def expected(model: onnx.ModelProto, inputs: Inputs) -> list[Array]:
-    """The outputs by ONNX Runtime, or by onnx.reference where it lacks the operator or opset."""
+    """The outputs by ONNX Runtime, or by onnx.reference for what it does not know."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

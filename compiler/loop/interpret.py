@@ -1,0 +1,422 @@
+"""Runs loop functions in Python, and trusts nothing: the oracle of everything that transforms them.
+
+An access outside its buffer, an iterator outside its extent, a read of an element that was never
+written and a result that is left unwritten are errors that name the block. The elements of a
+temporary buffer are unwritten at the start of each iteration of the innermost loop around all its
+blocks.
+
+The first update of an element, the one that starts from ``init``, is that in which all reduce
+iterators are zero. Loops of every kind are serial. A nest around a single block is evaluated by
+numpy over the whole index grid if it is large enough; updates happen one after the other, in the
+order of the loops, all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, reduce
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from planish.compiler.dtypes import BOOL, from_numpy
+from planish.compiler.errors import InternalError, TypeCheckError
+from planish.compiler.expr.evaluate import evaluate, evaluate_array
+from planish.compiler.expr.nodes import (
+    TRUE,
+    Expr,
+    Load,
+    Select,
+    Var,
+    all_of,
+    const,
+    free_vars,
+    loads,
+    walk,
+)
+
+from .ir import Block, Function, If, Loop, Seq, Stmt
+from .text import show_head, show_statement
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+# Nests of fewer points are run point by point, of more in parts.
+FEWEST: Final = 8
+MOST: Final = 1 << 20
+
+_COMBINE: Final[dict[str, np.ufunc]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+_MASK: Final = Var("where", BOOL)
+
+
+def interpret(
+    func: Function,
+    inputs: Sequence[Array],
+    symbols: Mapping[str, int] | None = None,
+    *,
+    vectorize: bool = True,
+) -> tuple[Array, ...]:
+    """The results of a function for its inputs.
+
+    Symbols that are extents of inputs need not be given. Without ``vectorize``, everything is done
+    point by point.
+
+    Errors: InternalError naming the block that does what it may not; TypeCheckError for inputs that
+    are not what the function takes.
+    """
+    run = _Run(func, inputs, sizes(func, inputs, symbols or {}), vectorize)
+    with np.errstate(all="ignore"):
+        run.statement(func.body, dict(run.symbols))
+    for b in func.results:
+        if not run.written[b.name].all():
+            place = np.argwhere(~run.written[b.name])[0]
+            raise InternalError(f"{_element(b.name, place)} is not written", op=func.name)
+    return tuple(run.buffers[b.name] for b in func.results)
+
+
+def sizes(func: Function, inputs: Sequence[Array], symbols: Mapping[str, int]) -> dict[str, int]:
+    """The values of a function's symbols, by name, from its inputs' shapes and those given.
+
+    Errors: TypeCheckError if inputs don't fit the function.
+    """
+    if len(inputs) != len(func.inputs):
+        raise TypeCheckError(f"{len(func.inputs)} inputs, not {len(inputs)}", op=func.name)
+    found = dict(symbols)
+    for b, array in zip(func.inputs, inputs, strict=True):
+        if array.ndim != len(b.shape) or from_numpy(array.dtype) is not b.dtype:
+            raise TypeCheckError(
+                f"{b.name} is {b.dtype}{list(b.shape)}, not {array.dtype}{list(array.shape)}",
+                op=func.name,
+            )
+        for d, size in zip(b.shape, array.shape, strict=True):
+            if isinstance(d, Var):
+                found.setdefault(d.name, size)
+    missing = [s.name for s in func.symbols if s.name not in found]
+    if missing:
+        raise TypeCheckError(
+            f"no value for {', '.join(missing)}", op=func.name, hint="give it among the symbols"
+        )
+    for b, array in zip(func.inputs, inputs, strict=True):
+        shape = tuple(int(evaluate(d, found)) for d in b.shape)
+        if array.shape != shape:
+            raise TypeCheckError(
+                f"{b.name} has shape {list(array.shape)}, not {list(shape)}", op=func.name
+            )
+    return found
+
+
+class _Run:
+    """The state of one call."""
+
+    def __init__(
+        self, func: Function, inputs: Sequence[Array], symbols: dict[str, int], vectorize: bool
+    ) -> None:
+        self.symbols = symbols
+        self.vectorize = vectorize
+        self.buffers: dict[str, Array] = {}
+        self.written: dict[str, Array] = {}
+        for b, array in zip(func.inputs, inputs, strict=True):
+            self.buffers[b.name] = array
+        for b in (*func.results, *func.temps):
+            shape = tuple(int(evaluate(d, symbols)) for d in b.shape)
+            self.buffers[b.name] = np.zeros(shape, b.dtype.numpy)
+            self.written[b.name] = np.zeros(shape, np.bool_)
+        self.tracked = frozenset(self.written)
+        self.fresh = _fresh(func)
+
+    def statement(self, s: Stmt, env: dict[str, Any]) -> None:
+        match s:
+            case Block():
+                self.block(s, env)
+            case Seq(body):
+                for c in body:
+                    self.statement(c, env)
+            case If(condition, then, other):
+                if self.value(condition, env, s):
+                    self.statement(then, env)
+                elif other is not None:
+                    self.statement(other, env)
+            case Loop():
+                self.loop(s, env)
+
+    def loop(self, s: Loop, env: dict[str, Any]) -> None:
+        if self.vectorize and (grid := _grid(s)) is not None:
+            known = not any(id(x) in self.fresh for x in grid[0])
+            if known and self.all_at_once(*grid, env):
+                return
+        for value in range(int(self.value(s.extent, env, s))):
+            for name in self.fresh.get(id(s), ()):
+                self.written[name][...] = False
+            self.statement(s.body, {**env, s.var.name: value})
+
+    def value(self, e: Expr, env: Mapping[str, Any], at: Stmt) -> Any:
+        """The value of an expression for one point."""
+        try:
+            defined = _defined(e, self.tracked)
+            if defined is not TRUE and not evaluate(defined, env, self.written):
+                raise InternalError(self.unwritten(e, env))
+            return evaluate(e, env, self.buffers)
+        except InternalError as error:
+            raise _within(error, at, env) from error
+
+    def unwritten(self, e: Expr, env: Mapping[str, Any]) -> str:
+        """Which element an expression reads that was never written."""
+        for x in loads(e):
+            if x.buffer in self.written:
+                place = tuple(int(evaluate(i, env, self.buffers)) for i in x.indices)
+                shape = self.written[x.buffer].shape
+                inside = all(0 <= i < d for i, d in zip(place, shape, strict=True))
+                if inside and not self.written[x.buffer][place]:
+                    return f"{_element(x.buffer, place)} is read but was never written"
+        return "an element is read that was never written"
+
+    # ------------------------------------------------------------------------- point by point
+
+    def block(self, b: Block, env: dict[str, Any]) -> None:
+        if not self.value(b.where, env, b):
+            return
+        inside = dict(self.symbols) if b.iters else env
+        for i in b.iters:
+            value, extent = self.value(i.binding, env, b), self.value(i.extent, self.symbols, b)
+            if not 0 <= value < extent:
+                raise _within(InternalError(f"{i.var.name} is {value} of {extent}"), b, env)
+            inside[i.var.name] = value
+        place = tuple(int(self.value(i, inside, b)) for i in b.indices)
+        target, written = self.buffers[b.buffer], self.written[b.buffer]
+        if not all(0 <= i < d for i, d in zip(place, target.shape, strict=True)):
+            message = f"{_element(b.buffer, place)} is outside {b.buffer}{list(target.shape)}"
+            raise _within(InternalError(message), b, env)
+        value = self.value(b.value, inside, b)
+        if b.combiner is not None:
+            if b.init is not None and all(inside[i.var.name] == 0 for i in b.reduce):
+                old = self.value(b.init, inside, b)
+            elif written[place]:
+                old = target[place]
+            else:
+                message = f"{_element(b.buffer, place)} is updated but was never written"
+                raise _within(InternalError(message), b, env)
+            value = _COMBINE[b.combiner](old, value)
+        target[place] = value
+        written[place] = True
+
+    # ---------------------------------------------------------------------------- all at once
+
+    def all_at_once(
+        self, loops: tuple[Loop, ...], conditions: tuple[Expr, ...], b: Block, env: dict[str, Any]
+    ) -> bool:
+        """Do a whole nest, if its size is right and what is first in it is clear."""
+        counts = [max(0, int(self.value(x.extent, env, x))) for x in loops]
+        points = int(np.prod(counts, dtype=object))
+        if not FEWEST <= points <= MOST:
+            return points == 0
+        env = dict(env)
+        for k, (loop, count) in enumerate(zip(loops, counts, strict=True)):
+            axis = np.arange(count).reshape([-1 if k == m else 1 for m in range(len(loops))])
+            env[loop.var.name] = axis
+        mask: Array = np.ones(counts, np.bool_)
+        for c in (*conditions, b.where):
+            mask = mask & self.values(c, env, b, mask)
+        inside: dict[str, Any] = dict(self.symbols) if b.iters else dict(env)
+        for i in b.iters:
+            at = self.values(i.binding, env, b, mask)
+            extent = int(self.value(i.extent, self.symbols, b))
+            if (wrong := ((at < 0) | (at >= extent)) & mask).any():
+                first = _at(at, wrong)
+                raise _within(InternalError(f"{i.var.name} is {first} of {extent}"), b, env, wrong)
+            inside[i.var.name] = at
+        first_update: Array | None = None
+        if b.init is not None:
+            zero = [inside[i.var.name] == 0 for i in b.reduce]
+            first_update = reduce(np.logical_and, zero, np.asarray(True))
+            if not _comes_first(first_update, loops, b, env):
+                return False
+        self.store(b, inside, env, mask, first_update)
+        return True
+
+    def store(
+        self,
+        b: Block,
+        inside: dict[str, Any],
+        env: dict[str, Any],
+        mask: Array,
+        first: Array | None,
+    ) -> None:
+        target = self.buffers[b.buffer]
+        places = [self.values(i, inside, b, mask) for i in b.indices]
+        wrong = [((p < 0) | (p >= d)) & mask for p, d in zip(places, target.shape, strict=True)]
+        if any(w.any() for w in wrong):
+            where = reduce(np.logical_or, wrong)
+            element = _element(b.buffer, [_at(p, where) for p in places])
+            message = f"{element} is outside {b.buffer}{list(target.shape)}"
+            raise _within(InternalError(message), b, env, where)
+        values = np.broadcast_to(self.values(b.value, inside, b, mask), mask.shape)
+        spread = [np.broadcast_to(p, mask.shape) for p in places]
+        if first is not None and b.init is not None:
+            start = np.broadcast_to(mask & first, mask.shape)
+            init = np.broadcast_to(self.values(b.init, inside, b, start), mask.shape)
+            self.put(b, [p[start] for p in spread], init[start], None, inside)
+        self.put(b, [p[mask] for p in spread], values[mask], b.combiner, inside)
+
+    def put(
+        self,
+        b: Block,
+        places: list[Array],
+        values: Array,
+        combiner: str | None,
+        env: dict[str, Any],
+    ) -> None:
+        """Store or combine values one after the other."""
+        if not values.size:
+            return
+        at = tuple(places) or (np.zeros(values.shape, np.int64),)
+        rank = self.buffers[b.buffer].shape or (1,)  # a scalar is an array of one
+        target, written = self.buffers[b.buffer].reshape(rank), self.written[b.buffer].reshape(rank)
+        if combiner is None:
+            target[at] = values
+            written[at] = True
+            return
+        if not written[at].all():
+            k = int(np.argmin(written[at]))
+            element = _element(b.buffer, [int(p[k]) for p in places])
+            raise _within(InternalError(f"{element} is updated but was never written"), b, env)
+        _COMBINE[combiner].at(target, at, values)
+
+    def values(self, e: Expr, env: Mapping[str, Any], at: Block, mask: Array) -> Array:
+        """The values of an expression where the mask is true; zero elsewhere, or any."""
+        if mask.all():
+            guard: Callable[[Expr], Expr] = lambda x: x  # noqa: E731
+        else:
+            guard = lambda x: Select(_MASK, x, const(0, x.dtype))  # noqa: E731
+        env = {**env, _MASK.name: mask}
+        try:
+            defined = _defined(e, self.tracked)
+            if defined is not TRUE:
+                known = evaluate_array(guard(defined), env, self.written)
+                missing = np.broadcast_to(~known, mask.shape) & mask
+                if missing.any():
+                    point = {k: _at(v, missing) for k, v in env.items()}
+                    raise _within(InternalError(self.unwritten(e, point)), at, env, missing)
+            return evaluate_array(guard(e), env, self.buffers)
+        except InternalError as error:
+            raise _within(error, at, env) from error
+
+
+def _fresh(func: Function) -> dict[int, tuple[str, ...]]:
+    """The buffers that are unwritten at the start of each iteration of a loop, by its identity."""
+    own = {b.name for b in func.temps}
+    total = _uses(func.body, own, {}, Counter())
+    found: dict[int, tuple[str, ...]] = {}
+    done = {name for name, count in total.items() if count < 2}
+    _uses(func.body, own - done, found, total)
+    return found
+
+
+def _uses(
+    s: Stmt, names: set[str], found: dict[int, tuple[str, ...]], total: Counter[str]
+) -> Counter[str]:
+    """How many blocks use each buffer; ``found`` gets the innermost loops around all of them."""
+    match s:
+        case Block():
+            used = {b for e in (s.value, *s.indices, s.where) for b in _loaded(e)}
+            used |= {s.buffer} if s.init is None else {s.buffer, *_loaded(s.init)}
+            return Counter(used & names)
+        case Seq(body):
+            return reduce(
+                lambda a, b: a + b, (_uses(c, names, found, total) for c in body), Counter()
+            )
+        case If(condition, then, other):
+            uses = _uses(then, names, found, total) + Counter(_loaded(condition) & names)
+            return uses if other is None else uses + _uses(other, names, found, total)
+        case Loop():
+            uses = _uses(s.body, names, found, total)
+            mine = [b for b in sorted(uses) if uses[b] == total[b] and b in names]
+            if mine:
+                names -= set(mine)  # the innermost loop comes first
+                found[id(s)] = tuple(mine)
+            return uses
+
+
+def _loaded(e: Expr) -> set[str]:
+    return {x.buffer for x in loads(e)}
+
+
+def _grid(s: Loop) -> tuple[tuple[Loop, ...], tuple[Expr, ...], Block] | None:
+    """A rectangular nest around one block that does not read what it writes: loops, conditions."""
+    loops: list[Loop] = []
+    conditions: list[Expr] = []
+    at: Stmt = s
+    while not isinstance(at, Block):
+        match at:
+            case Loop(extent=extent, body=body):
+                if any(x.var in free_vars(extent) for x in loops) or loads(extent):
+                    return None
+                loops.append(at)
+                at = body
+            case If(condition, then, None):
+                conditions.append(condition)
+                at = then
+            case _:
+                return None
+    b = at
+    read = (b.value, *b.indices, b.where, *conditions, *([] if b.init is None else [b.init]))
+    if any(b.buffer in _loaded(e) for e in read):
+        return None
+    return tuple(loops), tuple(conditions), b
+
+
+def _comes_first(first: Array, loops: Sequence[Loop], b: Block, env: Mapping[str, Any]) -> bool:
+    """Whether the updates with all reduce iterators zero are those with all their loops at zero."""
+    used = {v.name for i in b.reduce for v in free_vars(i.binding)}
+    zero = [env[x.var.name] == 0 for x in loops if x.var.name in used]
+    expected = reduce(np.logical_and, zero, np.asarray(True))
+    return bool((expected == first).all())
+
+
+@lru_cache(maxsize=4096)
+def _defined(root: Expr, buffers: frozenset[str]) -> Expr:
+    """Whether all elements of ``buffers`` that are read were written, in terms of their flags."""
+    done: dict[Expr, Expr] = {}
+    for e in walk(root):
+        out = all_of(*dict.fromkeys(done[c] for c in e.children))
+        match e:
+            case Select(c, x, y):
+                if done[x] is not TRUE or done[y] is not TRUE:
+                    out = all_of(done[c], Select(c, done[x], done[y]))
+            case Load(buffer, indices) if buffer in buffers:
+                out = all_of(out, Load(buffer, indices, BOOL))
+            case _:
+                pass
+        done[e] = out
+    return done[root]
+
+
+def _at(values: Any, where: Array) -> int:
+    """The value at the first point at which ``where`` is true."""
+    return int(np.broadcast_to(values, where.shape)[tuple(np.argwhere(where)[0])])
+
+
+def _element(buffer: str, place: Sequence[Any]) -> str:
+    return f"{buffer}[{', '.join(str(int(i)) for i in place)}]"
+
+
+def _within(
+    error: InternalError, at: Stmt, env: Mapping[str, Any], where: Array | None = None
+) -> InternalError:
+    """The error with the statement that it happened in, and the values of its variables."""
+    if error.op == "interpret":
+        return error
+    known = {
+        k: int(v) if np.ndim(v) == 0 else None if where is None else _at(v, where)
+        for k, v in env.items()
+        if k != _MASK.name
+    }
+    point = ", ".join(f"{k}={v}" for k, v in known.items() if v is not None)
+    name = f"block {at.name}: " if isinstance(at, Block) else ""
+    shown = show_statement(at) if isinstance(at, Block) else show_head(at)
+    message = f"{name}{error.message}" + (f" (where {point})" if point else "")
+    return InternalError(message, op="interpret", node=shown)

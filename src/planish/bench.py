@@ -1,0 +1,138 @@
+"""How fast a module is: beside other runtimes in the same run, and step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planish.compiler.errors import CodegenError, TypeCheckError
+
+if TYPE_CHECKING:
+    from planish.runtime.limits import Limits
+    from planish.runtime.module import Module
+
+Array = npt.NDArray[Any]
+Call = Callable[[], object]
+
+AGAINST = ("onnxruntime",)
+_PAUSE_SECONDS = 0.06  # other pools spin for a while after a call, and would hold the cores
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of calls, in seconds."""
+
+    name: str
+    calls: int
+    median: float
+    best: float
+    p90: float
+
+
+def time_calls(runners: Mapping[str, Call], seconds: float, rounds: int = 8) -> list[Timing]:
+    """Time runners in interleaved rounds, in so many seconds for each."""
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    for call in runners.values():
+        call()
+    for _ in range(rounds):
+        for name, call in runners.items():
+            if len(runners) > 1:
+                time.sleep(_PAUSE_SECONDS)
+            call()
+            end = time.perf_counter() + seconds / rounds
+            while True:
+                start = time.perf_counter()
+                call()
+                now = time.perf_counter()
+                times[name].append(now - start)
+                if now >= end:
+                    break
+    return [
+        Timing(name, len(t), float(np.median(t)), min(t), float(np.quantile(t, 0.9)))
+        for name, t in times.items()
+    ]
+
+
+def other_runner(name: str, model: Path, threads: int, inputs: Mapping[str, Array]) -> Call:
+    """A call of another runtime on the same model and inputs.
+
+    Errors: CodegenError if it is not installed or cannot run the model; TypeCheckError if there is none.
+    """
+    if name != "onnxruntime":
+        raise TypeCheckError(f"there is no comparison with {name}", hint=f"one of: {' '.join(AGAINST)}")
+    session = onnx_session(model.read_bytes(), threads)
+    return lambda: session.run(None, dict(inputs))
+
+
+def onnx_session(model: bytes, threads: int | None) -> Any:
+    """A session of ONNX Runtime.
+
+    Errors: CodegenError if it is not installed or refuses the model.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise CodegenError(
+            "onnxruntime is not installed", hint="pip install onnxruntime (or planish[dev])"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001  (its errors have no common class that is exported)
+        raise CodegenError(f"onnxruntime refuses the model: {error}") from error
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step's time in seconds, its work, and the share of the machine's limit that it reaches."""
+
+    function: str
+    origin: tuple[str, ...]
+    seconds: float
+    share: float
+    gflops: float
+    gbytes: float
+    of_limit: float
+
+
+def profile_steps(
+    module: Module, inputs: Mapping[str, Array], limits: Limits, repeat: int = 20
+) -> list[StepTime]:
+    """The steps with their median times. A share above 1 means that data came from a cache."""
+    from planish.runtime.interface import evaluator
+
+    module.profile(inputs, 2)
+    medians = [float(np.median(t)) * 1e-9 for t in module.profile(inputs, repeat)]
+    steps = module.interface.steps
+    sizes = evaluator(module.interface.symbols, [x for s in steps for x in (s.flops, s.bytes)])
+    work = sizes(*module.plan(inputs).symbols)
+    total = sum(medians) or 1.0
+    out = []
+    for k, (step, seconds) in enumerate(zip(steps, medians, strict=True)):
+        flops, moved = float(work[2 * k]), float(work[2 * k + 1])
+        taken = max(seconds, 1e-9)
+        out.append(
+            StepTime(
+                step.function,
+                step.origin,
+                seconds,
+                seconds / total,
+                flops / taken / 1e9,
+                moved / taken / 1e9,
+                limits.seconds(flops, moved) / taken,
+            )
+        )
+    return out
+
+
+def inputs_for(names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs of these names."""
+    return {name: inputs[name] for name in names if name in inputs}

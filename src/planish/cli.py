@@ -1,0 +1,161 @@
+"""The ``planish`` program.
+
+Exit codes: 0 done; 1 a check failed (``verify`` found a difference); 2 wrong usage, or an input that
+cannot be used; 3 a fault of planish itself; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from planish.compiler.errors import InternalError, PlanishError
+from planish.version import __version__
+
+OK, FAILED, UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
+
+STAGES = ("graph", "fused", "loops", "llvm", "asm")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The program's arguments."""
+    parser = argparse.ArgumentParser(
+        prog="planish",
+        description="A tensor compiler: ONNX models as native code.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 a fault of planish.",
+    )
+    parser.add_argument("--version", action="version", version=f"planish {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, help: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        sub.add_argument("--json", action="store_true", help="print the result as JSON")
+        sub.add_argument("--traceback", action="store_true", help="show where an error came from")
+        return sub
+
+    sub = command("compile", "compile an ONNX model into a module file")
+    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.planish")
+    _compiling(sub)
+    sub.add_argument("--report", action="store_true", help="print how each function was scheduled")
+
+    sub = command("run", "run a model or module file once")
+    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx or .planish file")
+    sub.add_argument("--inputs", type=Path, required=True, metavar="IN.npz")
+    sub.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.npz")
+    _compiling(sub)
+
+    sub = command("bench", "measure how fast a model or module file is")
+    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx or .planish file")
+    sub.add_argument("--inputs", type=Path, metavar="IN.npz", help="made up if not given")
+    sub.add_argument(
+        "--against", default="", metavar="NAMES", help="other runtimes, by commas: onnxruntime"
+    )
+    sub.add_argument("--profile", action="store_true", help="time each function")
+    sub.add_argument("--seconds", type=float, default=2.0, help="for each runtime (default: 2)")
+    _compiling(sub)
+
+    sub = command("verify", "compare a compiled model with an oracle")
+    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("--inputs", type=Path, metavar="IN.npz", help="made up if not given")
+    sub.add_argument("--against", default="reference", choices=("onnxruntime", "reference"))
+    sub.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        help="allowed error, as a share of an output's largest value (default: 1e-4)",
+    )
+    _compiling(sub)
+
+    sub = command("show", "print a model at a stage of its compilation")
+    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("--stage", default="graph", choices=STAGES)
+    _compiling(sub)
+
+    sub = command("target", "print what this machine, or another target, is")
+    sub.add_argument("--target", metavar="T", help="a target, such as `llvm -mcpu=znver4`")
+
+    command("env", "list the environment variables that are read")
+    return parser
+
+
+def _compiling(sub: argparse.ArgumentParser) -> None:
+    """The options of everything that compiles."""
+    sub.add_argument("--target", metavar="T", help="such as `llvm -mcpu=znver4` (default: this CPU)")
+    sub.add_argument(
+        "--dim", action="append", default=[], type=_dim, metavar="NAME=N", help="fix a size"
+    )
+    sub.add_argument("--threads", type=int, metavar="N", help="at most; default: all that are allowed")
+    logs = sub.add_mutually_exclusive_group()
+    logs.add_argument("--log", action="append", type=Path, metavar="FILE", help="a tuning log")
+    logs.add_argument("--no-logs", action="store_true", help="default schedules only")
+    sub.add_argument("--no-optimize", action="store_true", help="every node a function of its own")
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, equals, size = text.rpartition("=")
+    if not equals or not name or not size.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")
+    return name, int(size)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; gives its exit code."""
+    args = build_parser().parse_args(argv)
+    from planish import commands
+
+    actions: dict[str, Callable[[argparse.Namespace, Progress], int]] = {
+        "compile": commands.compile_model,
+        "run": commands.run,
+        "bench": commands.bench,
+        "verify": commands.verify,
+        "show": commands.show,
+        "target": commands.target,
+        "env": commands.env,
+    }
+    try:
+        with progress() as say:
+            return actions[args.command](args, say)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # whoever read the output has gone
+        sys.stdout = None
+        return OK
+    except InternalError as error:
+        if args.traceback:
+            raise
+        return _fail(f"a fault of planish: {error}", FAULT)
+    except PlanishError as error:
+        if args.traceback:
+            raise
+        return _fail(str(error), UNUSABLE)
+    except MemoryError:
+        return _fail("there is not enough memory", UNUSABLE)
+    except Exception as error:  # noqa: BLE001  (the outermost place: nobody else will explain it)
+        if args.traceback:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        return _fail(f"a fault of planish: {what}\n  hint: --traceback shows where", FAULT)
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"planish: {text}", file=sys.stderr)
+    return code
+
+
+Progress = Callable[[str], None]
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A line on the terminal that says what is being done; nothing if there is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield lambda text: status.update(f"{text} ...")

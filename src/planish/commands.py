@@ -1,0 +1,335 @@
+"""What the program's commands do; ``planish.cli`` says what they are called."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from planish.compiler.config import CONFIG
+from planish.compiler.errors import ParseError, TypeCheckError
+
+if TYPE_CHECKING:
+    from planish.bench import StepTime, Timing
+    from planish.compiler.graph.ir import Graph
+    from planish.runtime.interface import Port
+    from planish.runtime.limits import Limits
+    from planish.runtime.module import Module
+
+Progress: TypeAlias = Callable[[str], None]
+Array = npt.NDArray[Any]
+
+_ROWS_SHOWN = 30
+
+
+def compile_model(args: Namespace, say: Progress) -> int:
+    """``planish compile``."""
+    module = _compiled(args, say)
+    say(f"writing {args.output}")
+    module.save(args.output)
+    size = args.output.stat().st_size
+    functions = len({s.function for s in module.interface.steps})
+    if args.json:
+        _write_json(
+            {
+                "output": str(args.output),
+                "bytes": size,
+                "functions": functions,
+                "steps": len(module.interface.steps),
+                "inputs": [str(p) for p in module.inputs],
+                "outputs": [str(p) for p in module.outputs],
+                "target": str(module.target),
+                **({"schedules": module.provenance.get("traces", {})} if args.report else {}),
+            }
+        )
+        return 0
+    _write(f"{args.output}: {size / 1e6:.1f} MB, {functions} functions in {_steps(module)} steps")
+    for port in module.inputs:
+        _write(f"  in   {port}{'  (has a default)' if port.default else ''}")
+    for port in module.outputs:
+        _write(f"  out  {port}")
+    if args.report:
+        for name, trace in module.provenance.get("traces", {}).items():
+            _write(f"\n{name}: default schedule")
+            _write("\n".join(f"    {line}" for line in trace.splitlines()) or "    (plain loops)")
+    return 0
+
+
+def run(args: Namespace, say: Progress) -> int:
+    """``planish run``."""
+    from planish.arrays import inputs_from, write_npz
+
+    module = _module(args, say)
+    inputs = inputs_from(args.inputs, module.inputs)
+    say("running")
+    outputs = module.run(inputs)
+    write_npz(args.output, outputs)
+    if args.json:
+        _write_json({n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()})
+    else:
+        for name, array in outputs.items():
+            _write(f"{name}: {array.dtype}{list(array.shape)}")
+    return 0
+
+
+def bench(args: Namespace, say: Progress) -> int:
+    """``planish bench``."""
+    from planish.bench import other_runner, profile_steps, time_calls
+
+    if args.seconds <= 0:
+        raise TypeCheckError("--seconds must be more than 0")
+    against = [name.strip() for name in args.against.split(",") if name.strip()]
+    if against and not _is_onnx(args.model):
+        raise TypeCheckError(
+            f"{args.model} is no model that other runtimes can read",
+            hint="bench the .onnx file for --against",
+        )
+    module = _module(args, say)
+    inputs = _inputs(args, module.inputs)
+    positional = [inputs[p.name] for p in module.inputs if p.name in inputs and not p.default]
+    whole = len(positional) == len(inputs)
+    runners: dict[str, Callable[[], object]] = {
+        "planish": (lambda: module(*positional)) if whole else (lambda: module.run(inputs))
+    }
+    for name in against:
+        say(f"preparing {name}")
+        runners[name] = other_runner(name, args.model, module.threads, inputs)
+    say("measuring")
+    timings = time_calls(runners, args.seconds)
+    profile: list[StepTime] = []
+    limits = None
+    if args.profile:
+        from planish.runtime.limits import measure_limits
+
+        say("measuring each step, and the machine")
+        limits = measure_limits(module.threads)
+        profile = profile_steps(module, inputs, limits)
+    if args.json:
+        _write_json(
+            {
+                "threads": module.threads,
+                "seconds": {t.name: asdict(t) for t in timings},
+                **({"limits": asdict(limits)} if limits else {}),
+                **({"profile": [asdict(s) for s in profile]} if args.profile else {}),
+            }
+        )
+        return 0
+    _write_timings(timings, module.threads)
+    if limits:
+        _write_profile(profile, limits)
+    return 0
+
+
+def verify(args: Namespace, say: Progress) -> int:
+    """``planish verify``."""
+    from planish import build
+    from planish.verify import check_oracle, onnxruntime_oracle, reference_oracle
+    from planish.verify import verify as compare
+
+    check_oracle(args.against, _is_onnx(args.model))
+    target = build.resolve_target(args.target)
+    graph = build.import_graph(args.model, dict(args.dim), say)
+
+    def make(g: Graph, optimize: bool) -> Module:
+        return build.compile_imported(g, target, args.threads, optimize and not args.no_optimize)
+
+    module = make(graph, True)
+    inputs = _inputs(args, module.inputs)
+    oracle = (
+        reference_oracle(graph, inputs)
+        if args.against == "reference"
+        else onnxruntime_oracle(args.model, inputs)
+    )
+    report = compare(graph, oracle, inputs, make, args.tolerance, say)
+    if args.json:
+        _write_json({"right": report.right, **asdict(report)})
+        return 0 if report.right else 1
+    for d in report.outputs:
+        mark = "right" if d.right else "WRONG"
+        _write(f"{mark}  {d.name}: off by {d.error:.1e} of its largest value {d.what}".rstrip())
+    if not report.right:
+        if report.value is not None:
+            _write(f"\nfirst value that is off: {report.value.name}, by {report.value.error:.1e}")
+        _write(f"    {report.node}\ncause: {report.blame}")
+    return 0 if report.right else 1
+
+
+def show(args: Namespace, say: Progress) -> int:
+    """``planish show``."""
+    from planish.build import resolve_target
+    from planish.show import stage_text
+
+    _refuse_module(args.model)
+    say(f"making the stage {args.stage}")
+    text = stage_text(
+        args.model,
+        args.stage,
+        resolve_target(args.target),
+        dict(args.dim),
+        args.threads,
+        not args.no_optimize,
+    )
+    if args.json:
+        _write_json({"stage": args.stage, "text": text})
+    else:
+        _write(text)
+    return 0
+
+
+def target(args: Namespace, _: Progress) -> int:
+    """``planish target``."""
+    from planish.runtime.pool import available_cpus
+    from planish.targets.llvm.target import Llvm
+    from planish.targets.target import parse_target
+
+    found = parse_target(args.target or CONFIG.target)
+    machine = found.machine
+    facts: dict[str, Any] = {
+        "target": str(found),
+        "isa": machine.isa,
+        "vector_bytes": machine.vector_bytes,
+        "vector_registers": machine.vector_registers,
+        "fma": machine.fma,
+        "l1_bytes": machine.l1_bytes,
+        "l2_bytes": machine.l2_bytes,
+        "l3_bytes": machine.l3_bytes,
+        "cores": machine.cores,
+    }
+    if isinstance(found, Llvm):
+        facts["missing_here"] = list(found.missing)
+        if found.is_host:
+            facts["threads"] = available_cpus()
+    if args.json:
+        _write_json(facts)
+    else:
+        for name, value in facts.items():
+            text = ", ".join(value) or "nothing" if isinstance(value, list) else value
+            _write(f"{name.replace('_', ' '):17} {text}")
+    return 0
+
+
+def env(args: Namespace, _: Progress) -> int:
+    """``planish env``."""
+    if args.json:
+        _write_json({v.name: {"value": v.text or None, "help": v.help} for v in CONFIG})
+    else:
+        for variable in CONFIG:
+            _write(f"{variable.name:16} {variable.help}")
+            _write(f"{'':16} {f'is {variable.text}' if variable.text else 'is not set'}")
+    return 0
+
+
+# ---------------------------------------------------------------------------------------- pieces
+
+
+def _is_onnx(path: Path) -> bool:
+    """Whether it is not a module file; those begin like a zip."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) != b"PK\3\4"
+    except OSError as error:
+        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _refuse_module(path: Path) -> None:
+    if not _is_onnx(path):
+        raise TypeCheckError(f"{path} is already compiled", hint="give the .onnx file")
+
+
+def _compiled(args: Namespace, say: Progress) -> Module:
+    from planish.build import compile
+
+    _refuse_module(args.model)
+    return compile(
+        args.model,
+        target=args.target,
+        dims=dict(args.dim),
+        threads=args.threads,
+        logs=[] if args.no_logs else args.log,
+        optimize=not args.no_optimize,
+        progress=say,
+    )
+
+
+def _module(args: Namespace, say: Progress) -> Module:
+    """The module of a model or module file."""
+    if _is_onnx(args.model):
+        return _compiled(args, say)
+    from planish.runtime.file import load
+
+    if args.target is not None or args.no_optimize or args.log:
+        raise TypeCheckError(
+            f"{args.model} is already compiled", hint="--target, --log and --no-optimize don't apply"
+        )
+    say(f"loading {args.model}")
+    return load(args.model, args.threads)
+
+
+def _inputs(args: Namespace, ports: Iterable[Port]) -> dict[str, Array]:
+    """The inputs given, or made up."""
+    from planish.arrays import inputs_from, made_up
+
+    ports = list(ports)
+    if args.inputs is not None:
+        return inputs_from(args.inputs, ports)
+    inputs, guessed = made_up(ports, dict(args.dim))
+    if guessed:
+        names = ", ".join(dict.fromkeys(guessed))
+        sys.stderr.write(f"planish: sizes taken as 1: {names} (--dim NAME=N sets one)\n")
+    return inputs
+
+
+def _steps(module: Module) -> int:
+    return len(module.interface.steps)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _write_json(value: Mapping[str, Any]) -> None:
+    _write(json.dumps(value, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def _write_timings(timings: Sequence[Timing], threads: int) -> None:
+    _write(f"{threads} thread{'s' * (threads > 1)}, milliseconds of a call")
+    _write(f"{'':14}{'median':>10}{'best':>10}{'p90':>10}{'calls':>8}{'speed':>9}")
+    ours = timings[0].median
+    for t in timings:
+        speed = "" if t is timings[0] else f"{t.median / ours:8.2f}x"
+        times = "".join(f"{1e3 * x:10.3f}" for x in (t.median, t.best, t.p90))
+        _write(f"{t.name:14}{times}{t.calls:8}{speed:>9}")
+    if len(timings) > 1:
+        _write("speed: of planish, over that runtime's")
+
+
+def _write_profile(profile: Sequence[StepTime], limits: Limits) -> None:
+    _write(
+        f"\nlimits here: {limits.flops / 1e9:.0f} GFLOP/s, reading {limits.read_bytes / 1e9:.0f}"
+        f" GB/s, copying {limits.copy_bytes / 1e9:.0f} GB/s"
+    )
+    _write(f"{'function':28}{'us':>10}{'share':>8}{'GFLOP/s':>10}{'GB/s':>8}{'limit':>8}  nodes")
+    ordered = sorted(profile, key=lambda s: -s.seconds)
+    for s in ordered[:_ROWS_SHOWN]:
+        nodes = ", ".join(s.origin)
+        nodes = nodes if len(nodes) <= 60 else f"{nodes[:57]}..."
+        _write(
+            f"{s.function[:27]:28}{1e6 * s.seconds:10.1f}{100 * s.share:7.1f}%{s.gflops:10.1f}"
+            f"{s.gbytes:8.1f}{100 * s.of_limit:7.0f}%  {nodes}"
+        )
+    if rest := ordered[_ROWS_SHOWN:]:
+        seconds, share = sum(s.seconds for s in rest), sum(s.share for s in rest)
+        _write(f"{f'{len(rest)} others':28}{1e6 * seconds:10.1f}{100 * share:7.1f}%")
+    _write("limit: the least time for the work by the limits above, over the time taken;")
+    _write("       more than 100 % means that data came from a cache")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from planish.compiler.errors import ParseError
+from planish.targets.llvm.target import CODE_FEATURES, CPUS, Llvm, host
+from planish.targets.target import parse_target
+
+
+@pytest.mark.parametrize(
+    ("text", "isa", "vector_bytes", "registers", "fma"),
+    [
+        ("-mcpu=haswell -mtriple=x86_64-linux-gnu", "avx2", 32, 16, True),
+        ("-mcpu=znver4 -mtriple=x86_64-linux-gnu", "avx512", 64, 32, True),
+        ("-mcpu=nehalem -mtriple=x86_64-linux-gnu", "generic", 16, 16, False),
+        ("-mcpu=cortex-a76 -mtriple=aarch64-linux-gnu", "neon", 16, 32, True),
+        ("-mtriple=aarch64-linux-gnu", "neon", 16, 32, True),
+        ("-mtriple=riscv64-linux-gnu", "generic", 16, 16, False),
+        ("-mtriple=x86_64-linux-gnu -mattr=+avx,+avx2,+fma", "avx2", 32, 16, True),
+    ],
+)
+def test_machines(text: str, isa: str, vector_bytes: int, registers: int, fma: bool) -> None:
+    machine = parse_target(f"llvm {text}").machine
+    assert machine.isa == isa
+    assert machine.vector_bytes == vector_bytes
+    assert machine.vector_registers == registers
+    assert machine.fma is fma
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["llvm", "llvm -mcpu=haswell -mtriple=x86_64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu"],
+)
+def test_a_target_parses_back(text: str) -> None:
+    target = parse_target(text)
+    assert parse_target(str(target)) == target
+    assert hash(parse_target(str(target))) == hash(target)
+
+
+def test_the_host_lacks_nothing() -> None:
+    here = host()
+    assert here.is_host
+    assert here.missing == ()
+    assert here.machine.cores >= 1
+
+
+def test_what_is_missing_is_named() -> None:
+    here = host()
+    lacking = Llvm(here.cpu, here.triple, (*here.features, "warp"))
+    assert lacking.missing == ("warp",)
+    other = "aarch64" if here.architecture == "x86_64" else "x86_64"
+    (said,) = parse_target(f"llvm -mtriple={other}-linux-gnu").missing  # type: ignore[attr-defined]
+    assert other in said
+    (said,) = Llvm(here.cpu, f"{here.architecture}-apple-darwin", ()).missing
+    assert "darwin" in said
+
+
+def test_the_features_of_cpus_are_known() -> None:
+    for architecture, cpus in CPUS.items():
+        for features in cpus.values():
+            assert set(features) <= set(CODE_FEATURES[architecture])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("llvm -mcpu=cray1", "nothing is known of the CPU 'cray1'"),
+        ("llvm -mfoo=1", "'-mfoo=1' is no option"),
+        ("llvm -mcpu=", "'-mcpu=' is no option"),
+        ("llvm -mcpu=haswell -mcpu=haswell", "is no option"),
+        ("llvm -mattr=avx2", "'avx2' is no feature"),
+    ],
+)
+def test_wrong_options(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        parse_target(text)
