@@ -1,7 +1,7 @@
 """Environment variables: each one typed, read when it is asked for, with its help text.
 
-``Config`` lists them; ``CONFIG.threads`` reads one. A value that does not parse is an error that names
-the variable.
+``Config`` lists them; ``CONFIG.threads`` reads one. A value that does not parse is an error that
+names the variable.
 """
 
 from __future__ import annotations
@@ -89,19 +89,24 @@ def _cache_folder() -> Path:
 class Config:
     """What the environment decides."""
 
-    dump = Variable(
-        "PLANISH_DUMP", _names, (), "print the program after these passes (names by commas), or `all`"
+    dump = Variable[tuple[str, ...]](
+        "PLANISH_DUMP",
+        _names,
+        (),
+        "print the program after these passes (names by commas), or `all`",
     )
     check = Variable("PLANISH_CHECK", _flag, False, "verify the program after every pass (1 or 0)")
     time = Variable("PLANISH_TIME", _flag, False, "print how long each pass took (1 or 0)")
-    threads = Variable(
+    threads = Variable[int | None](
         "PLANISH_THREADS", _count, None, "how many threads a call may use, if nothing else says so"
     )
     target = Variable("PLANISH_TARGET", str, "llvm", "what to compile for, if nothing else says so")
-    logs = Variable(
+    logs = Variable[tuple[Path, ...]](
         "PLANISH_LOGS", _paths, (), f"tuning logs used besides the shipped ones (by {os.pathsep!r})"
     )
-    cache = Variable("PLANISH_CACHE", _path, None, "the folder for what is kept between runs")
+    cache = Variable[Path | None](
+        "PLANISH_CACHE", _path, None, "the folder for what is kept between runs"
+    )
 
     @property
     def cache_folder(self) -> Path:

@@ -1,7 +1,7 @@
 """Machines as data: what schedules and kernels have to fit into.
 
-An instruction set follows from an architecture and the names of features, as LLVM spells them; caches
-and cores of the machine at hand come from the system, those of another are the defaults.
+An instruction set follows from an architecture and the names of features, as LLVM spells them;
+caches and cores of the machine at hand come from the system, those of another are the defaults.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Machine:
 def instruction_set(architecture: str, features: frozenset[str]) -> InstructionSet:
     """The best level that an architecture with these features has."""
     for isa in INSTRUCTION_SETS:
-        if not isa.architectures or architecture in isa.architectures:
-            if features.issuperset(isa.features):
-                return isa
+        fits = not isa.architectures or architecture in isa.architectures
+        if fits and features.issuperset(isa.features):
+            return isa
     raise AssertionError("the last one fits all")
 
 

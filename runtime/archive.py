@@ -1,9 +1,9 @@
 """The container of module files: a zip of stored members at aligned places, read strictly.
 
-Any zip program can open one. Written, it has no time stamps and each member's bytes begin at a multiple
-of 64. Read, it must be exactly that: members one after the other from the first byte on, nothing
-compressed, nothing between or behind them, both directories in agreement. So a file that was cut,
-changed or made to deceive is refused before anything in it is looked at.
+Any zip program can open one. Written, it has no time stamps and each member's bytes begin at a
+multiple of 64. Read, it must be exactly that: members one after the other from the first byte on,
+nothing compressed, nothing between or behind them, both directories in agreement. So a file that
+was cut, changed or made to deceive is refused before anything in it is looked at.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Member:
         return self.start + self.size
 
 
-def write_archive(members: Iterable[tuple[str, Sequence[bytes | memoryview]]]) -> Iterable[
-    bytes | memoryview
-]:
+def write_archive(
+    members: Iterable[tuple[str, Sequence[bytes | memoryview]]],
+) -> Iterable[bytes | memoryview]:
     """The file's bytes in pieces; a member is its name and its pieces."""
     position = 0
     directory: list[bytes] = []
@@ -175,7 +175,14 @@ def _member(data: memoryview, raw: bytes, local: int, size: int, crc: int) -> Me
     begin = local + _LOCAL.size
     start = begin + n + m
     short = min(size, _FULL)
-    if (signature, flags, method, its_crc, packed, its_size) != (b"PK\3\4", 0, 0, crc, short, short):
+    if (signature, flags, method, its_crc, packed, its_size) != (
+        b"PK\3\4",
+        0,
+        0,
+        crc,
+        short,
+        short,
+    ):
         raise _damaged("its directories do not agree")
     if bytes(data[begin : begin + n]) != raw or start % ALIGNMENT:
         raise _damaged("its directories do not agree")
@@ -188,7 +195,8 @@ def _member(data: memoryview, raw: bytes, local: int, size: int, crc: int) -> Me
 
 def _damaged(what: str) -> ParseError:
     return ParseError(
-        f"the module file is damaged: {what}", hint="compile the model again, or copy the file again"
+        f"the module file is damaged: {what}",
+        hint="compile the model again, or copy the file again",
     )
 
 

@@ -1,9 +1,9 @@
 """Module files (``.planish``): a module as one file that loads by mapping it, compiling nothing.
 
-A zip of stored members: ``manifest.json``, object code, and the weights as safetensors. Loading checks
-every byte that matters against its checksum (2.8 GB/s a core) and that this machine has what the
-code needs. The checksums guard against accidents, not against malice: a module file is code, so load only
-those that you would run.
+A zip of stored members: ``manifest.json``, object code, and the weights as safetensors. Loading
+checks every byte that matters against its checksum (2.8 GB/s a core) and that this machine has
+what the code needs. The checksums guard against accidents, not against malice: a module file is
+code, so load only those that you would run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from planish.compiler.errors import ParseError, PlanishError
+
 from .archive import CHUNK_BYTES, check, check_chunks, checksums, read_archive, write_archive
 from .manifest import Manifest, encode_manifest
 from .module import Module
@@ -44,7 +45,8 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
     manifest = encode_manifest(
         module.interface, module.target, module.given_threads, described, module.provenance
     )
-    members = [(_MANIFEST, [manifest]), *parts.items()]
+    members: list[tuple[str, list[bytes | memoryview]]] = [(_MANIFEST, [manifest])]
+    members += parts.items()
     place = Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
@@ -70,12 +72,15 @@ def _describe(pieces: list[bytes | memoryview]) -> dict[str, Any]:
 def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool = False) -> Module:
     """The module of a file.
 
-    ``threads`` is what a call may use at most; None: as it was compiled. ``verify`` compares the members'
-    cryptographic hashes as well. The weights stay in the file and are mapped; don't change it in
-    place while the module lives (``save`` never does).
+    ``threads`` is what a call may use at most; None: as it was compiled. ``verify`` compares the
+    members' cryptographic hashes as well. The weights stay in the file and are mapped; don't
+    change it in place while the module lives (``save`` never does).
 
     Errors: ParseError naming what is wrong with the file, or what this machine lacks.
     """
+    place = Path(path)
+    if place.exists() and not place.is_file() and not place.is_dir():
+        raise ParseError(f"{path} is no file")  # opening a pipe would wait for ever
     try:
         with open(path, "rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,7 +1,7 @@
-"""What a module takes and gives: inputs, outputs, the symbols in their sizes, and its plan of memory.
+"""What a module takes and gives: inputs, outputs, symbols in their sizes, plan of memory.
 
-It is all that is needed to check a call, to bind symbols and to size the arena; a module file holds it as
-text. A size is an int, or an expression where it depends on symbols.
+It is all that is needed to check a call, to bind symbols and to size the arena; a module file
+holds it as text. A size is an int, or an expression where it depends on symbols.
 """
 
 from __future__ import annotations
@@ -87,16 +87,12 @@ def interface_of(program: Program) -> Interface:
     return Interface(
         program.name,
         tuple(port(p.name, p.type.dtype, p.type.shape) for p in program.inputs),
-        tuple(
-            Port(p.name, p.type.dtype, tuple(map(size, p.type.shape))) for p in program.outputs
-        ),
+        tuple(Port(p.name, p.type.dtype, tuple(map(size, p.type.shape))) for p in program.outputs),
         tuple(s.name for s in program.symbols),
         program.constraints,
         size(program.arena_bytes),
         len(program.constants),
-        tuple(
-            StepInfo(s.function, s.origin, size(s.flops), size(s.bytes)) for s in program.steps
-        ),
+        tuple(StepInfo(s.function, s.origin, size(s.flops), size(s.bytes)) for s in program.steps),
     )
 
 

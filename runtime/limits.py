@@ -1,4 +1,4 @@
-"""What this machine can do at most: measured, with code made for it, by the threads that a call may use.
+"""What this machine can do at most: measured, by as many threads as a call may use.
 
 Rates are the best of several rounds: arithmetic of independent multiply-adds on vectors, reading an
 array that fits in no cache, and copying one with streaming stores.
@@ -20,6 +20,7 @@ from planish.targets.llvm.native import NativeCode, load_object, object_code
 from planish.targets.llvm.pool import pool_ir
 from planish.targets.llvm.symbols import WORKER
 from planish.targets.llvm.target import host
+
 from .memory import aligned_empty
 from .pool import pool
 
@@ -41,6 +42,16 @@ class Limits:
     def seconds(self, flops: float, moved_bytes: float) -> float:
         """The least time for so much work on data that fits in no cache."""
         return max(flops / self.flops, moved_bytes / self.copy_bytes)
+
+
+def best_of(a: Limits, b: Limits) -> Limits:
+    """The higher rates of two measurements."""
+    return Limits(
+        a.threads,
+        max(a.flops, b.flops),
+        max(a.read_bytes, b.read_bytes),
+        max(a.copy_bytes, b.copy_bytes),
+    )
 
 
 def measure_limits(threads: int, rounds: int = 5) -> Limits:

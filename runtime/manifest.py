@@ -1,4 +1,4 @@
-"""A module file's manifest: the interface and the target as JSON, sizes as the text of expressions."""
+"""A module file's manifest: interface and target as JSON, sizes as the text of expressions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from planish.compiler.dtypes import ALL
 from planish.compiler.errors import ParseError, PlanishError
 from planish.targets.llvm.target import Llvm
+
 from .interface import Interface, Port, StepInfo
 
 if TYPE_CHECKING:
+    from planish.compiler.expr.nodes import Expr
+
     from .interface import Size
 
 FORMAT: Final = "planish module"
@@ -176,13 +179,13 @@ def _size(value: object) -> Size:
     return value
 
 
-def _expression(text: str) -> Any:
+def _expression(text: str) -> Expr:
     if len(text) > _MOST_TEXT:
         raise ParseError(f"an expression of {len(text)} characters is too long")
     return _parser()(text)
 
 
-def _parser() -> Callable[[str], Any]:
+def _parser() -> Callable[[str], Expr]:
     from planish.compiler.expr.text import parse  # modules of fixed sizes do without
 
     return parse

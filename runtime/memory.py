@@ -1,7 +1,8 @@
 """Memory of calls: aligned arrays, addresses, and blocks for outputs that are used again.
 
-The pages of a fresh large array cost as much as many kernels. So the memory of a large output comes back
-here when the caller has dropped the array and every view of it, and serves the next one.
+The pages of a fresh large array cost as much as many kernels. So the memory of a large output
+comes back here when the caller has dropped the array and every view of it, and serves the next
+one.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ class _Lease:
 class Blocks:
     """Memory for large outputs. What is kept is at most twice what one call has asked for.
 
-    There is no lock: a lease may end in a garbage collection at any point. Each step is one operation
-    on the dictionary, and who takes a block that another has just taken looks for another.
+    There is no lock: a lease may end in a garbage collection at any point. Each step is one
+    operation on the dictionary, and who takes a block that another has just taken looks for
+    another.
     """
 
     def __init__(self) -> None:

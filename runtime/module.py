@@ -2,9 +2,9 @@
 
 A call checks its inputs, finds the plan for their shapes (values of symbols, sizes of arena and
 outputs; computed once per shape), fills the slots of a *frame* and runs the entry point, with the
-interpreter's lock released. A frame holds what one running call needs: slots and arena. There are as
-many as calls were ever running at once, and idle ones are used again, so any number of Python threads may
-call one module.
+interpreter's lock released. A frame holds what one running call needs: slots and arena. There are
+as many as calls were ever running at once, and idle ones are used again, so any number of Python
+threads may call one module.
 
 Outputs belong to the caller.
 """
@@ -26,6 +26,7 @@ from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.targets.llvm.native import load_object
 from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
 from planish.targets.llvm.target import Llvm, host
+
 from .interface import Array, Interface, Port
 from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .plan import Plan, Planner, fetch
@@ -64,11 +65,11 @@ class _Frame:
 
 
 class Module:
-    """A compiled model. ``module(x, y)`` takes arrays in the order of ``inputs``, and gives a tuple.
+    """A compiled model: ``module(x, y)`` takes arrays in the order of ``inputs``, gives a tuple.
 
-    ``threads`` is what a call may use at most; None is all that the process may use. ``defaults`` are
-    the values of inputs that may be left out, by name; they are not among the arguments of a call,
-    but ``run`` may give them.
+    ``threads`` is what a call may use at most; None is all that the process may use. ``defaults``
+    are the values of inputs that may be left out, by name; they are not among the arguments of a
+    call, but ``run`` may give them.
     """
 
     def __init__(
@@ -160,8 +161,12 @@ class Module:
         places = None
         if out is not None:
             if (unknown := [n for n in out if n not in names]) or len(out) != len(names):
-                what = f"there is no output {unknown[0]}" if unknown else "out must have all outputs"
-                raise TypeCheckError(what, op=self.interface.name, hint=f"outputs: {' '.join(names)}")
+                what = (
+                    f"there is no output {unknown[0]}" if unknown else "out must have all outputs"
+                )
+                raise TypeCheckError(
+                    what, op=self.interface.name, hint=f"outputs: {' '.join(names)}"
+                )
             places = [out[name] for name in names]
         return dict(zip(names, self._run(given, places), strict=True))
 
@@ -319,9 +324,7 @@ class Module:
                     self._arena_bytes += frame.arena.nbytes - before
                     self._arena_peak = max(self._arena_peak, self._arena_bytes)
 
-    def _results(
-        self, plan: Plan, arrays: list[Array], out: Sequence[Array] | None
-    ) -> list[Array]:
+    def _results(self, plan: Plan, arrays: list[Array], out: Sequence[Array] | None) -> list[Array]:
         """Where the outputs go: what the caller gives if that will do, else fresh arrays."""
         try:
             if out is None:
@@ -333,15 +336,18 @@ class Module:
                 ]
             return self._given_results(plan, arrays, out)
         except MemoryError as error:
-            raise RuntimeFault("there is no memory for the outputs", op=self.interface.name) from error
+            raise RuntimeFault(
+                "there is no memory for the outputs", op=self.interface.name
+            ) from error
 
     def _given_results(self, plan: Plan, arrays: list[Array], out: Sequence[Array]) -> list[Array]:
         ports = self.interface.outputs
         if len(out) != len(ports):
             raise TypeCheckError(
-                f"out has {len(out)} arrays, the module {len(ports)} outputs", op=self.interface.name
+                f"out has {len(out)} arrays, the module {len(ports)} outputs",
+                op=self.interface.name,
             )
-        results = []
+        results: list[Array] = []
         for place, port, (shape, dtype, _) in zip(out, ports, plan.outputs, strict=True):
             if not isinstance(place, np.ndarray) or place.dtype != dtype or place.shape != shape:
                 raise TypeCheckError(
@@ -378,9 +384,7 @@ class Module:
         hint = f"inputs: {'; '.join(map(str, ports)) or 'none'}"
         for name in inputs:
             if name not in known:
-                raise TypeCheckError(
-                    f"there is no input {name}", op=self.interface.name, hint=hint
-                )
+                raise TypeCheckError(f"there is no input {name}", op=self.interface.name, hint=hint)
         out = []
         for port in ports:
             if port.name in inputs:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from planish.compiler.errors import RuntimeFault, TypeCheckError
+
 from .interface import Array, Interface, Port, describe, evaluator
 from .memory import LARGE
 

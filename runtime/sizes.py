@@ -1,4 +1,4 @@
-"""Sizes as Python functions: integer expressions over symbols, compiled once, evaluated per shape."""
+"""Sizes as Python functions of symbols, compiled once, evaluated for each new shape."""
 
 from __future__ import annotations
 

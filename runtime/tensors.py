@@ -1,7 +1,7 @@
 """Arrays as safetensors, each at a multiple of 64 bytes.
 
-The format allows no gaps, so what fills them is tensors of bytes of their own, called ``pad.N``. Any
-reader of safetensors finds the arrays; ours maps them without copying.
+The format allows no gaps, so what fills them is tensors of bytes of their own, called ``pad.N``.
+Any reader of safetensors finds the arrays; ours maps them without copying.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import numpy as np
 
 from planish.compiler.dtypes import ALL, DType, from_numpy
 from planish.compiler.errors import ParseError
+
 from .memory import ALIGNMENT, Array
 
-_NAMES: Final = {
-    name: {"bf16": "BF16", "bool": "BOOL"}.get(name, name.upper()) for name in ALL
-}
+_NAMES: Final = {name: {"bf16": "BF16", "bool": "BOOL"}.get(name, name.upper()) for name in ALL}
 _DTYPES: Final = {theirs: ALL[ours] for ours, theirs in _NAMES.items()}
 _PAD: Final = "pad."
 _MOST_HEADER: Final = 64 << 20  # bytes
@@ -37,7 +36,7 @@ def encode(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
             "data_offsets": [position, position + size],
         }
         if size:
-            pieces.append(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+            pieces.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         position += size
         if gap := -position % ALIGNMENT:
             header[f"{_PAD}{len(header)}"] = {

@@ -65,5 +65,5 @@ def parse_target(text: str) -> Target:
             raise ParseError(
                 f"there is no target {text!r}",
                 op="target",
-                hint="one of: llvm [-mcpu=CPU] [-mtriple=TRIPLE] [-mattr=+FEATURE,...], interpreter",
+                hint="llvm [-mcpu=CPU] [-mtriple=TRIPLE] [-mattr=+FEATURE,...], or interpreter",
             )

@@ -47,7 +47,22 @@ def collect(e: Expr, known: Facts) -> Expr | None:
     """The canonical sum, with x // c * c + x % c -> x."""
     if e.dtype is not I64:
         return None
-    return recombine(linear(e), known).expr()
+    out = recombine(linear(e), known).expr()
+    _settle(out, known)
+    return out
+
+
+def _settle(total: Expr, known: Facts) -> None:
+    """The parts of a canonical sum are canonical: without this, sums would cost their square."""
+    done = known.simplified
+    e = total
+    while isinstance(e, (Add, Sub)):
+        done[e] = e
+        part = e.rhs
+        while isinstance(part, Mul) and part not in done:
+            done[part] = part
+            part = part.lhs
+        e = e.lhs
 
 
 def quotient(x: Expr, d: Expr, known: Facts) -> Linear:

@@ -19,7 +19,7 @@ from planish.compiler.dtypes import BOOL, F32, I32
 from planish.compiler.errors import InternalError
 
 from .nodes import Expr
-from .text import Scope, parse
+from .text import Scope, parse, show
 
 Known = TypeVar("Known")
 Rule: TypeAlias = Callable[[Expr], Expr | None]
@@ -121,7 +121,7 @@ class RuleSet(Generic[Known]):
                 stack[-1] = (node, out, count + 1)
             fuel -= 1
             if fuel < 0 or count > _CHAIN:
-                raise InternalError("rules do not settle", op=self.name, node=str(form))
+                raise InternalError("rules do not settle", op=self.name, node=show(form, 500))
         return mine[root]
 
 

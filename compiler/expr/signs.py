@@ -9,28 +9,35 @@ from .intervals import Facts
 from .linear import Linear, factors, linear, monomial, ratio
 from .nodes import Const, Expr, FloorDiv, FloorMod, Max, Min, Select
 
-DEPTH: Final = 4
-"""How many atoms are replaced by what bounds them before the search gives up."""
+STEPS: Final = 24
+"""How many sums are looked at before the search gives up."""
 
 
-def not_negative(x: Linear, known: Facts, depth: int = DEPTH) -> bool:
+def not_negative(x: Linear, known: Facts) -> bool:
     """Whether x >= 0 certainly holds.
 
     Either its interval says so, or it does with an atom replaced by something that makes x less: y % d
     by 0 or d - 1, y // c by (y - c + 1) / c or y / c, min and max by an operand, or what is given.
     """
+    return _search(x, known, [STEPS])
+
+
+def _search(x: Linear, known: Facts, steps: list[int]) -> bool:
     lo, hi = known.sum_bounds(x)
     if lo is not None and lo >= 0:
         return True
-    if depth == 0 or not x.terms or (hi is not None and hi < 0):
+    steps[0] -= 1
+    if steps[0] < 0 or not x.terms or (hi is not None and hi < 0):
         return False
-    if any(not_negative(y, known, depth - 1) for y in _given(x, known)):
+    if any(_search(y, known, steps) for y in _given(x, known)):
         return True
     for atom, c in x.terms.items():
-        for any_of, choices in _relaxed(x, atom, c, known):
-            test = (not_negative(y, known, depth - 1) for y in choices)
-            if any(test) if any_of else all(test):
+        for one_is_enough, choices in _relaxed(x, atom, c, known):
+            test = (_search(y, known, steps) for y in choices)
+            if any(test) if one_is_enough else all(test):
                 return True
+            if steps[0] < 0:
+                return False
     return False
 
 

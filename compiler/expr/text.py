@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from collections.abc import Mapping
 from typing import Final
 
 from planish.compiler.dtypes import ALL, BOOL, I64, DType
 from planish.compiler.errors import ParseError
 from . import nodes as n
-from .nodes import Binary, Call, Cast, Const, Expr, Load, Not, Select, Var, walk
+from .nodes import Binary, Call, Cast, Const, Expr, Load, Max, Min, Not, Select, Var
 
 _PRECEDENCE: Final = {
     "or": 1, "and": 2, "not": 3, "==": 4, "!=": 4, "<": 4, "<=": 4, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7,
@@ -24,57 +25,77 @@ _PRECEDENCE: Final = {
 _ATOM: Final = 9
 
 
-def show(root: Expr) -> str:
-    """The expression as text."""
-    done: dict[Expr, tuple[str, int]] = {}
-    for e in walk(root):
-        done[e] = _show(e, done)
-    return done[root][0]
+def show(root: Expr, limit: int | None = None) -> str:
+    """The expression as text; of a very large one, about ``limit`` characters."""
+    out: list[str] = []
+    left = limit if limit is not None else sys.maxsize
+    stack: list[str | Expr] = [root]
+    while stack and left > 0:
+        x = stack.pop()
+        if isinstance(x, str):
+            out.append(x)
+            left -= len(x)
+        else:
+            stack.extend(reversed(_pieces(x)))
+    return "".join(out) + (" ..." if stack else "")
 
 
-def _show(e: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+def _pieces(e: Expr) -> list[str | Expr]:
+    """The text of a node, with the operands in their places."""
     match e:
         case Const(value, dtype):
-            return _show_const(value, dtype)
+            return [_show_const(value, dtype)]
         case Var(name):
-            return name, _ATOM
+            return [name]
         case Load(buffer, indices):
-            return f"{buffer}[{', '.join(done[i][0] for i in indices) or '()'}]", _ATOM
+            return [buffer, "[", *(_listed(indices) or ["()"]), "]"]
+        case Call(name, args, dtype) if args and args[0].dtype is dtype:
+            return [name, "(", *_listed(args), ")"]
         case Call(name, args, dtype):
-            text = ", ".join(done[a][0] for a in args)
-            if args and args[0].dtype is dtype:
-                return f"{name}({text})", _ATOM
-            return f"{name}({text}, dtype={dtype})" if text else f"{name}(dtype={dtype})", _ATOM
+            return [name, "(", *_listed(args), ", dtype=" if args else "dtype=", dtype.name, ")"]
         case Cast(x, dtype):
-            return f"cast({done[x][0]}, {dtype})", _ATOM
+            return ["cast(", x, f", {dtype})"]
         case Select(c, x, y):
-            return f"select({done[c][0]}, {done[x][0]}, {done[y][0]})", _ATOM
+            return ["select(", *_listed((c, x, y)), ")"]
         case Not(x):
-            text, level = done[x]
-            return f"not {text if level > 3 else f'({text})'}", 3
+            return ["not ", *_within(x, _level(x) > 3)]
+        case Min(x, y) | Max(x, y):
+            return [e.symbol, "(", *_listed((x, y)), ")"]
         case Binary(lhs=x, rhs=y):
-            symbol = e.symbol
-            if symbol in ("min", "max"):
-                return f"{symbol}({done[x][0]}, {done[y][0]})", _ATOM
-            level = _PRECEDENCE[symbol]
-            (a, la), (b, lb) = done[x], done[y]
-            chain = level == 4  # comparisons do not associate
-            a = a if la > level or (la == level and not chain) else f"({a})"
-            b = b if lb > level else f"({b})"
-            return f"{a} {symbol} {b}", level
+            level = _PRECEDENCE[e.symbol]
+            # Comparisons do not associate.
+            left = _within(x, _level(x) > level or (_level(x) == level and level != 4))
+            return [*left, f" {e.symbol} ", *_within(y, _level(y) > level)]
         case _:
             raise TypeError(type(e))
 
 
-def _show_const(value: n.Scalar, dtype: DType) -> tuple[str, int]:
+def _level(e: Expr) -> int:
+    if isinstance(e, Binary):
+        return _PRECEDENCE.get(e.symbol, _ATOM)
+    return 3 if isinstance(e, Not) else _ATOM
+
+
+def _within(e: Expr, plain: bool) -> list[str | Expr]:
+    return [e] if plain else ["(", e, ")"]
+
+
+def _listed(items: tuple[Expr, ...]) -> list[str | Expr]:
+    out: list[str | Expr] = []
+    for x in items:
+        out += [", ", x] if out else [x]
+    return out
+
+
+def _show_const(value: n.Scalar, dtype: DType) -> str:
     if dtype is BOOL:
-        return str(value), _ATOM
+        return str(value)
     if dtype is I64:
-        return (str(value), _ATOM) if value >= 0 else (f"({value})", _ATOM)
+        return str(value) if value >= 0 else f"({value})"
     if isinstance(value, float) and not math.isfinite(value):
         text = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-        return f"{dtype}('{text}')", _ATOM
-    return f"{dtype}({value!r})", _ATOM
+        return f"{dtype}('{text}')"
+    return f"{dtype}({value!r})"
 
 
 class Scope:

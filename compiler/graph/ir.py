@@ -1,10 +1,10 @@
 """The graph: an immutable program of operators on typed values.
 
 A value is made once: by the graph's inputs, as a constant, or by a node. Nodes stand in an order in
-which every value is made before it is used. A type is a dtype and a tuple of dimensions; a dimension
-is an ``i64`` expression over *symbols* (variables), each at least 0 and bound by the shapes of the
-inputs. Small integer and bool tensors may carry their known ``content``, element by element, as ``i64``
-or bool expressions over the same symbols.
+which every value is made before it is used. A type is a dtype and a tuple of dimensions; a
+dimension is an ``i64`` expression over *symbols* (variables), each at least 0 and bound by the shapes
+of the inputs. Small integer and bool tensors may carry their known ``content``, element by element, as
+``i64`` or bool expressions over the same symbols.
 
 ``constraints`` are conditions on symbols under which the graph is right; a call checks them.
 Identity of values and nodes is by object; passes build new graphs and share what did not change.
@@ -326,9 +326,9 @@ def rewrite(
 ) -> Graph:
     """Rebuild a graph node by node in order.
 
-    ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that stand
-    for its outputs (made with the builder, or existing ones), or None to keep the node. The graph
-    itself is given back if every node was kept.
+    ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that
+    stand for its outputs (made with the builder, or existing ones), or None to keep the node. The
+    graph itself is given back if every node was kept.
     """
     b = GraphBuilder(graph.name)
     b._names.update(v.name for v in graph.values())

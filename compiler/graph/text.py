@@ -136,7 +136,7 @@ def _numbers(array: Array) -> str:
 
 
 def parse(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
-    """The graph that ``text`` says; ``constants`` are the arrays of what is not written out, by name.
+    """The graph that ``text`` says; ``constants`` are arrays of what is not written out, by name.
 
     Errors: ParseError naming the line.
     """

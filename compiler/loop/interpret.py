@@ -37,6 +37,7 @@ from planish.compiler.expr.nodes import (
 )
 
 from .ir import Block, Function, If, Loop, Seq, Stmt
+from .sites import start_where
 from .text import show_head, show_statement
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -178,31 +179,38 @@ class _Run:
     # ------------------------------------------------------------------------- point by point
 
     def block(self, b: Block, env: dict[str, Any]) -> None:
-        if not self.value(b.where, env, b):
-            return
-        inside = dict(self.symbols) if b.iters else env
+        runs = bool(self.value(b.where, env, b))
+        inside: dict[str, Any] = dict(self.symbols) if b.iters else env
         for i in b.iters:
-            value, extent = self.value(i.binding, env, b), self.value(i.extent, self.symbols, b)
+            inside[i.var.name] = int(self.value(i.binding, env, b))
+        starts = (
+            b.init is not None
+            and all(inside[i.var.name] == 0 for i in b.reduce)
+            and bool(self.value(start_where(b), env, b))
+        )
+        if not runs and not starts:
+            return
+        for i in b.iters if runs else b.spatial:
+            value, extent = inside[i.var.name], self.value(i.extent, self.symbols, b)
             if not 0 <= value < extent:
                 raise _within(InternalError(f"{i.var.name} is {value} of {extent}"), b, env)
-            inside[i.var.name] = value
         place = tuple(int(self.value(i, inside, b)) for i in b.indices)
         target, written = self.buffers[b.buffer], self.written[b.buffer]
         if not all(0 <= i < d for i, d in zip(place, target.shape, strict=True)):
             message = f"{_element(b.buffer, place)} is outside {b.buffer}{list(target.shape)}"
             raise _within(InternalError(message), b, env)
-        value = self.value(b.value, inside, b)
-        if b.combiner is not None:
-            if b.init is not None and all(inside[i.var.name] == 0 for i in b.reduce):
-                old = self.value(b.init, inside, b)
-            elif written[place]:
-                old = target[place]
-            else:
-                message = f"{_element(b.buffer, place)} is updated but was never written"
-                raise _within(InternalError(message), b, env)
-            value = _COMBINE[b.combiner](old, value)
-        target[place] = value
-        written[place] = True
+        if starts and b.init is not None:
+            target[place] = self.value(b.init, inside, b)
+            written[place] = True
+        if runs:
+            value = self.value(b.value, inside, b)
+            if b.combiner is not None:
+                if not written[place]:
+                    message = f"{_element(b.buffer, place)} is updated but was never written"
+                    raise _within(InternalError(message), b, env)
+                value = _COMBINE[b.combiner](target[place], value)
+            target[place] = value
+            written[place] = True
 
     # ---------------------------------------------------------------------------- all at once
 
@@ -219,70 +227,63 @@ class _Run:
             axis = np.arange(count).reshape([-1 if k == m else 1 for m in range(len(loops))])
             env[loop.var.name] = axis
         mask: Array = np.ones(counts, np.bool_)
-        for c in (*conditions, b.where):
+        for c in conditions:
             mask = mask & self.values(c, env, b, mask)
+        runs = mask & self.values(b.where, env, b, mask)
+        starts = mask & self.values(start_where(b), env, b, mask) & (b.init is not None)
         inside: dict[str, Any] = dict(self.symbols) if b.iters else dict(env)
         for i in b.iters:
-            at = self.values(i.binding, env, b, mask)
-            extent = int(self.value(i.extent, self.symbols, b))
-            if (wrong := ((at < 0) | (at >= extent)) & mask).any():
+            inside[i.var.name] = evaluate_array(i.binding, env)
+        for i in b.reduce:
+            starts = starts & (inside[i.var.name] == 0)
+        if b.init is not None and not (
+            _comes_first(starts, mask, loops, b, env) and self.start_once(b, starts, inside)
+        ):
+            return False
+        for i in b.iters:
+            at, extent = inside[i.var.name], int(self.value(i.extent, self.symbols, b))
+            wrong = ((at < 0) | (at >= extent)) & (runs if i.kind == "reduce" else runs | starts)
+            if wrong.any():
                 first = _at(at, wrong)
                 raise _within(InternalError(f"{i.var.name} is {first} of {extent}"), b, env, wrong)
-            inside[i.var.name] = at
-        first_update: Array | None = None
-        if b.init is not None:
-            zero = [inside[i.var.name] == 0 for i in b.reduce]
-            first_update = reduce(np.logical_and, zero, np.asarray(True))
-            if not _comes_first(first_update, loops, b, env):
-                return False
-        self.store(b, inside, env, mask, first_update)
+        if starts.any() and b.init is not None:
+            self.put(b, b.init, starts, None, inside)
+        self.put(b, b.value, runs, b.combiner, inside)
         return True
 
-    def store(
-        self,
-        b: Block,
-        inside: dict[str, Any],
-        env: dict[str, Any],
-        mask: Array,
-        first: Array | None,
-    ) -> None:
-        target = self.buffers[b.buffer]
-        places = [self.values(i, inside, b, mask) for i in b.indices]
-        wrong = [((p < 0) | (p >= d)) & mask for p, d in zip(places, target.shape, strict=True)]
-        if any(w.any() for w in wrong):
-            where = reduce(np.logical_or, wrong)
-            element = _element(b.buffer, [_at(p, where) for p in places])
-            message = f"{element} is outside {b.buffer}{list(target.shape)}"
-            raise _within(InternalError(message), b, env, where)
-        values = np.broadcast_to(self.values(b.value, inside, b, mask), mask.shape)
-        spread = [np.broadcast_to(p, mask.shape) for p in places]
-        if first is not None and b.init is not None:
-            start = np.broadcast_to(mask & first, mask.shape)
-            init = np.broadcast_to(self.values(b.init, inside, b, start), mask.shape)
-            self.put(b, [p[start] for p in spread], init[start], None, inside)
-        self.put(b, [p[mask] for p in spread], values[mask], b.combiner, inside)
+    def start_once(self, b: Block, starts: Array, env: dict[str, Any]) -> bool:
+        """Whether no element starts twice: those are computed again, one time after the other."""
+        places = [self.values(i, env, b, starts) for i in b.indices]
+        count = int(starts.sum())
+        if not places:
+            return count < 2
+        at = np.stack([np.broadcast_to(p, starts.shape)[starts] for p in places])
+        return len(np.unique(at, axis=1).T) == count
 
     def put(
-        self,
-        b: Block,
-        places: list[Array],
-        values: Array,
-        combiner: str | None,
-        env: dict[str, Any],
+        self, b: Block, value: Expr, mask: Array, combiner: str | None, env: dict[str, Any]
     ) -> None:
-        """Store or combine values one after the other."""
-        if not values.size:
+        """Store or combine the values where the mask is true, one after the other."""
+        if not mask.any():
             return
-        at = tuple(places) or (np.zeros(values.shape, np.int64),)
         rank = self.buffers[b.buffer].shape or (1,)  # a scalar is an array of one
         target, written = self.buffers[b.buffer].reshape(rank), self.written[b.buffer].reshape(rank)
+        places = [self.values(i, env, b, mask) for i in b.indices]
+        for p, d in zip(places, target.shape, strict=False):
+            if (wrong := ((p < 0) | (p >= d)) & mask).any():
+                element = _element(b.buffer, [_at(q, wrong) for q in places])
+                message = f"{element} is outside {b.buffer}{list(target.shape)}"
+                raise _within(InternalError(message), b, env, wrong)
+        values = np.broadcast_to(self.values(value, env, b, mask), mask.shape)[mask]
+        at = tuple(np.broadcast_to(p, mask.shape)[mask] for p in places)
+        at = at or (np.zeros(values.shape, np.int64),)
         if combiner is None:
             target[at] = values
             written[at] = True
             return
         if not written[at].all():
             k = int(np.argmin(written[at]))
-            element = _element(b.buffer, [int(p[k]) for p in places])
+            element = _element(b.buffer, [int(p[k]) for p in at[: len(places)]])
             raise _within(InternalError(f"{element} is updated but was never written"), b, env)
         _COMBINE[combiner].at(target, at, values)
 
@@ -369,12 +370,14 @@ def _grid(s: Loop) -> tuple[tuple[Loop, ...], tuple[Expr, ...], Block] | None:
     return tuple(loops), tuple(conditions), b
 
 
-def _comes_first(first: Array, loops: Sequence[Loop], b: Block, env: Mapping[str, Any]) -> bool:
-    """Whether the updates with all reduce iterators zero are those with all their loops at zero."""
+def _comes_first(
+    starts: Array, mask: Array, loops: Sequence[Loop], b: Block, env: Mapping[str, Any]
+) -> bool:
+    """Whether elements only start where all loops of the reduction are at zero, or not at all."""
     used = {v.name for i in b.reduce for v in free_vars(i.binding)}
     zero = [env[x.var.name] == 0 for x in loops if x.var.name in used]
-    expected = reduce(np.logical_and, zero, np.asarray(True))
-    return bool((expected == first).all())
+    origin = reduce(np.logical_and, zero, np.asarray(True))
+    return not (starts & ~origin & mask).any()
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,8 @@ may be repeated (recomputed) and that iterations in which ``where`` does not hol
 
 - a spatial block stores: ``buffer[indices] = value``
 - a reduction block updates: ``buffer[indices] = combine(buffer[indices], value)``, the element being ``init``
-  before the first update. A block with ``init`` None continues what is in the buffer.
+  before the first update (the one with all reduce iterators 0), even if conditions of ``where`` on the reduction's
+  loops leave out that update, or all. A block with ``init`` None continues what is in the buffer.
 
 The order of a reduction's updates is not fixed: floats may be summed in any order.
 

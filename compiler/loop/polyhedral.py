@@ -19,10 +19,11 @@ from functools import lru_cache
 from planish.compiler.expr.nodes import Var, free_vars
 
 from .affine import Formula
+from .apart import apart
 from .ir import Block, Function, Iter, Loop, blocks, constant
 from .regions import footprint, region
 from .relations import Dependence, Violation, dependences, legal_order
-from .sites import Access, Site, domain, extremes, joined, sites, terms, touches
+from .sites import Access, Site, domain, extremes, joined, sites, terms
 
 __all__ = [
     "Conflict", "Dependence", "Violation", "carried", "dependences", "footprint", "fused",
@@ -194,7 +195,7 @@ def _first(
     private = _private(func, loop)
     for s, t in pairs:
         for a, b in conflicting(s, t):
-            if a.buffer in private or _apart(s, a, t, b, depth, chain):
+            if a.buffer in private or apart(s, a, t, b, depth, chain):
                 continue
             if meet(s, a, t, b, depth, relation):
                 return Conflict(s.block, t.block, a.buffer, chain[0])
@@ -212,60 +213,6 @@ def conflicting(s: Site, t: Site) -> Iterator[tuple[Access, Access]]:
                 if same or (s.block.init is None and t.block.init is None):
                     continue
             yield a, b
-
-
-def _apart(s: Site, a: Access, t: Site, b: Access, depth: int, chain: tuple[Var, ...]) -> bool:
-    """Whether the elements are surely different if one of ``chain`` differs.
-
-    True only if, one loop after the other, a difference in that loop is more than all that is not
-    yet known to be equal can make up for.
-    """
-    shared = depth
-    while shared < min(len(s.loops), len(t.loops)) and s.steps[shared] == t.steps[shared]:
-        shared += 1
-    outer = {x.var for x in s.loops[:depth]}
-    moving = {x.var for x in (*s.loops[depth:], *t.loops[depth:])}
-    common = {x.var: x for x in s.loops[depth:shared]}
-    if not all(v in common for v in chain):
-        return False
-    ours, theirs = {x.var: x for x in s.loops}, {x.var: x for x in t.loops}
-    forms: list[tuple[dict[Var, int], int]] = []
-    found = joined(b.indices)
-    for key, i in joined(a.indices).items():
-        if key not in found:
-            continue
-        (f, p), (g, q) = terms(i, ours), terms(found[key], theirs)
-        if any(f.get(v, 0) != g.get(v, 0) for v in (*outer, *common)):
-            continue
-        over = p - q
-        if over.terms or any(touches(x, moving) for x in p.terms):
-            continue
-        left = extremes({v: c for v, c in f.items() if v not in outer and v not in common}, ours)
-        right = extremes({v: c for v, c in g.items() if v not in outer and v not in common}, theirs)
-        if left is not None and right is not None:
-            lo, hi = left[0] - right[1] + over.constant, left[1] - right[0] + over.constant
-            forms.append(({v: c for v, c in f.items() if v in common}, max(-lo, hi)))
-    return _all_equal(forms, common, set(chain))
-
-
-def _all_equal(
-    forms: list[tuple[dict[Var, int], int]], loops: dict[Var, Loop], goal: set[Var]
-) -> bool:
-    """Whether the loops in ``goal`` are equal if all forms, but for their slack, are."""
-    unknown = set(loops)
-    progress = True
-    while goal & unknown and progress:
-        progress = False
-        for form, slack in forms:
-            for v, c in form.items():
-                if v not in unknown:
-                    continue
-                rest = {w: abs(d) for w, d in form.items() if w in unknown and w is not v}
-                spread = extremes(rest, loops)
-                if spread is not None and abs(c) > spread[1] + slack:
-                    unknown.discard(v)
-                    progress = True
-    return not goal & unknown
 
 
 def meet(
@@ -288,6 +235,6 @@ def meet(
         if key in found:
             x, y = f.term(i, left), f.term(found[key], right)
             f.add(None if x is None or y is None else f"{x} = {y}")
-    domain(f, s, left)
-    domain(f, t, right)
+    domain(f, s, left, a.kind == "update")
+    domain(f, t, right, b.kind == "update")
     return not f.set([*ours, *theirs[depth:]]).is_empty()

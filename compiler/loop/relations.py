@@ -146,10 +146,11 @@ def legal_order(
     values = {v: given.get(v.name, p) for v, p in zip(before.symbols, primes, strict=False)}
     old, new = fixed(before, values), fixed(after, values)
     times, now = _times(old), _times(new)
+    iters = _iterators(old)
     common = {
-        name: pair
+        name: (t, now[name])
         for name, t in times.items()
-        if name in now and _same_tuple(pair := (t, now[name]))
+        if name in now and iters[name] == _iterators(new)[name]
     }
     for name, (t, u) in common.items():
         missing = t.domain().subtract(u.domain())
@@ -174,9 +175,11 @@ def legal_order(
     return None
 
 
-def _same_tuple(pair: tuple[Any, Any]) -> bool:
-    a, b = (t.domain() for t in pair)
-    return bool(a.get_space().is_equal(b.get_space()))
+def _iterators(func: Function) -> dict[str, list[tuple[Var, Expr, str]]]:
+    """What must be the same for instances to be the same."""
+    return {
+        s.block.name: [(i.var, i.extent, i.kind) for i in s.block.iters] for s in sites(func.body)
+    }
 
 
 def _times(func: Function) -> dict[str, Any]:

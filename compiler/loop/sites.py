@@ -93,13 +93,34 @@ def accesses(b: Block) -> tuple[Access, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def domain(f: Formula, s: Site, names: Mapping[Var, str]) -> None:
-    """Add the conditions on the loops around under which a block runs."""
+def domain(f: Formula, s: Site, names: Mapping[Var, str], start: bool = False) -> None:
+    """Add the conditions on the loops around under which a block runs, or may store its start."""
     for loop in s.loops:
         f.between(names[loop.var], loop.extent, names)
     for condition, holds in s.guards:
         f.holds(condition, names, holds)
-    f.holds(s.block.where, names)
+    f.holds(start_where(s.block) if start else s.block.where, names)
+
+
+@lru_cache(maxsize=4096)
+def start_where(b: Block) -> Expr:
+    """The conditions under which a reduction's starting value is stored.
+
+    Those of ``where`` on loops that only reduce don't matter: what no update reaches is ``init``.
+    """
+    spatial = {v for i in b.spatial for v in free_vars(i.binding)}
+    reducing = {v for i in b.reduce for v in free_vars(i.binding)} - spatial
+    kept: list[Expr] = []
+    todo = [b.where]
+    while todo:
+        match todo.pop():
+            case n.And(x, y):
+                todo += [y, x]
+            case e if not touches(e, reducing, loaded=False):
+                kept.append(e)
+            case _:
+                pass
+    return n.all_of(*kept)
 
 
 # --------------------------------------------------------------------------------- linear forms
@@ -136,7 +157,7 @@ def joined(indices: Sequence[Expr]) -> dict[Hashable, Expr]:
         for left, q, right, r in [
             pair for other, f in out.items() for pair in ((key, e, other, f), (other, f, key, e))
         ]:
-            if isinstance(r, n.FloorMod) and isinstance(q, n.FloorDiv) and _complete(q, r):
+            if isinstance(r, n.FloorMod) and isinstance(q, n.FloorDiv) and complete(q, r):
                 found = ("join", left, right, q.rhs, r.rhs), r.lhs
                 if found[0] not in out:
                     out[found[0]] = found[1]
@@ -144,7 +165,7 @@ def joined(indices: Sequence[Expr]) -> dict[Hashable, Expr]:
     return out
 
 
-def _complete(q: n.FloorDiv, r: n.FloorMod) -> bool:
+def complete(q: n.FloorDiv, r: n.FloorMod) -> bool:
     """Whether they are ``x // c`` and ``x % c``."""
     if q.lhs is r.lhs:
         return _equal(q.rhs, r.rhs)
@@ -157,6 +178,6 @@ def _equal(a: Expr, b: Expr) -> bool:
     return a is b or (a.dtype is I64 and linear(a).same(linear(b)))
 
 
-def touches(e: Expr, names: Container[Expr]) -> bool:
-    """Whether an expression depends on any of the variables, or on a buffer."""
-    return any(v in names for v in free_vars(e)) or bool(loads(e))
+def touches(e: Expr, names: Container[Expr], loaded: bool = True) -> bool:
+    """Whether an expression depends on any of the variables, or on a buffer if those count."""
+    return any(v in names for v in free_vars(e)) or (loaded and bool(loads(e)))

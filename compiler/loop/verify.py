@@ -5,13 +5,16 @@ rely on afterwards:
 
 - names are declared, distinct, and identifiers; expressions use only what is in view, with the
   right dtypes and ranks; symbols are ``i64``
-- inputs are not written; ``register`` buffers have a constant shape
+- inputs are not written
 - extents are symbolic or positive; vector loops have constant extents and hold no parallel,
   vector or GPU loop; no GPU axis is bound within itself
 - a block's bindings and ``where`` use the loops around it; its update uses its iterators (or, if it
   has none, those loops); an update is of the same element for all values of the reduce iterators,
   and combines
 - no iteration gives an iterator a value outside its extent, so far as that can be decided
+
+``verify_stored`` is for functions whose buffers have been cut down to what is stored of them:
+``register`` buffers then have a constant shape.
 """
 
 from __future__ import annotations
@@ -40,6 +43,18 @@ def verify(func: Function) -> Function:
     """
     _Check(func).run()
     return func
+
+
+def verify_stored(func: Function) -> Function:
+    """The function itself, if it is well formed and its registers can be allotted.
+
+    Errors: InternalError naming the statement or buffer that is at fault.
+    """
+    for b in func.temps:
+        if b.scope == "register" and any(constant(d) is None for d in b.shape):
+            message = "a register buffer's shape is not constant"
+            raise InternalError(message, op="verify", node=_shown(b))
+    return verify(func)
 
 
 class _Check:
@@ -79,10 +94,6 @@ class _Check:
     def shape(self, b: Buffer) -> None:
         for d in b.shape:
             self.require(d.dtype is I64, f"an extent of {b.name} is {d.dtype}, not i64", b)
-            if b.scope == "register":
-                self.require(
-                    constant(d) is not None, "a register buffer's shape is not constant", b
-                )
             self.expr(d, self.symbols, b, load=False)
 
     def expr(self, root: Expr, known: frozenset[Var], at: Stmt | Buffer, load: bool = True) -> None:

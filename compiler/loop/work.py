@@ -10,6 +10,7 @@ from typing import Final
 from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
+
 from .ir import Block, Function, blocks
 
 _OPERATIONS: Final = (n.Add, n.Sub, n.Mul, n.Div, n.Min, n.Max, n.Call)
@@ -27,8 +28,8 @@ def flops(func: Function) -> Expr:
 
 
 def _per_point(block: Block) -> int:
-    found = sum(isinstance(e, _OPERATIONS) and e.dtype.is_float for e in n.walk(block.value))
-    return found + (block.combiner is not None and block.value.dtype.is_float)
+    found: int = sum(isinstance(e, _OPERATIONS) and e.dtype.is_float for e in n.walk(block.value))
+    return found + int(block.combiner is not None and block.value.dtype.is_float)
 
 
 def argument_bytes(func: Function) -> Expr:

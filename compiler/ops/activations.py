@@ -49,7 +49,7 @@ class Relu(Unary):
 
 @dataclass(frozen=True)
 class LeakyRelu(_Activation):
-    """X, or alpha * x below 0.
+    """x, or alpha * x below 0.
 
     Shape: x [...] -> the same.
     Source: ONNX LeakyRelu-16.
@@ -74,7 +74,7 @@ class LeakyRelu(_Activation):
 
 @dataclass(frozen=True)
 class PRelu(Binary):
-    """X, or slope * x below 0.
+    """x, or slope * x below 0.
 
     Shape: x [...], slope that broadcasts to x's shape -> x's.
     Source: ONNX PRelu-16.
@@ -252,7 +252,7 @@ class Softsign(_Activation):
 
 @dataclass(frozen=True)
 class Elu(_Activation):
-    """X, or alpha * (exp(x) - 1) below 0.
+    """x, or alpha * (exp(x) - 1) below 0.
 
     Shape: x [...] -> the same.
     Source: ONNX Elu-22.
@@ -367,7 +367,7 @@ class Swish(_Activation):
 
 @dataclass(frozen=True)
 class ThresholdedRelu(_Activation):
-    """X above alpha, else 0 (so for NaN).
+    """x above alpha, else 0 (so for NaN).
 
     Shape: x [...] -> the same.
     Source: ONNX ThresholdedRelu-22.

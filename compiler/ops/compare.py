@@ -27,7 +27,7 @@ class _Compare(Binary):
 
 @dataclass(frozen=True)
 class Equal(_Compare):
-    """X == y; false for NaN.
+    """x == y; false for NaN.
 
     Shape: x [...], y [...] -> their broadcast, bool.
     Source: ONNX Equal-19.
@@ -52,7 +52,7 @@ class Equal(_Compare):
 
 @dataclass(frozen=True)
 class Greater(_Compare):
-    """X > y; false for NaN.
+    """x > y; false for NaN.
 
     Shape: x [...], y [...] -> their broadcast, bool.
     Source: ONNX Greater-13.
@@ -69,7 +69,7 @@ class Greater(_Compare):
 
 @dataclass(frozen=True)
 class Less(_Compare):
-    """X < y; false for NaN.
+    """x < y; false for NaN.
 
     Shape: x [...], y [...] -> their broadcast, bool.
     Source: ONNX Less-13.
@@ -86,7 +86,7 @@ class Less(_Compare):
 
 @dataclass(frozen=True)
 class GreaterOrEqual(_Compare):
-    """X >= y; false for NaN.
+    """x >= y; false for NaN.
 
     Shape: x [...], y [...] -> their broadcast, bool.
     Source: ONNX GreaterOrEqual-16.
@@ -103,7 +103,7 @@ class GreaterOrEqual(_Compare):
 
 @dataclass(frozen=True)
 class LessOrEqual(_Compare):
-    """X <= y; false for NaN.
+    """x <= y; false for NaN.
 
     Shape: x [...], y [...] -> their broadcast, bool.
     Source: ONNX LessOrEqual-16.
@@ -278,7 +278,7 @@ class BitwiseNot(Unary):
 
 @dataclass(frozen=True)
 class BitShift(Binary):
-    """X with its bits moved by y places; right shifts of signed integers keep the sign.
+    """x with its bits moved by y places; right shifts of signed integers keep the sign.
 
     A y that is negative or at least the width shifts all bits out.
 

@@ -353,10 +353,11 @@ class ConvTranspose(Op):
             there = []
             for k, t in enumerate(taps):
                 # Counted from the last tap, so that a further step reads a further input.
-                j = n.sub(t.count - 1, steps[looped.index(k)]) if t.count > 1 else as_expr(0)
-                o = out[first + k]
-                at.append(n.add(n.sub(t.base(o), n.mul(j, t.hop)), as_expr(reads[k][0])))
-                weight.append(n.add(t.first(o), n.mul(j, t.step)))
+                o, last = out[first + k], t.count - 1
+                j = steps[looped.index(k)] if last else as_expr(0)
+                start = plus(t.base(o), n.sub(as_expr(reads[k][0]), last * t.hop))
+                at.append(n.add(start, n.mul(j, t.hop)))
+                weight.append(n.sub(plus(t.first(o), last * t.step), n.mul(j, t.step)))
                 if not t.exact:
                     there.append(n.lt(weight[-1], t.kernel))
             group = n.floordiv(channel, oc)

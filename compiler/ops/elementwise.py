@@ -237,7 +237,7 @@ class Sub(Binary):
 
 @dataclass(frozen=True)
 class Mul(Binary):
-    """X * y; integers wrap around.
+    """x * y; integers wrap around.
 
     Shape: x [...], y [...] -> their broadcast.
     Source: ONNX Mul-14.

@@ -267,8 +267,8 @@ PAD_MODES: Final = ("constant", "reflect", "edge", "wrap")
 class Pad(Movement):
     """Elements added at both ends of each dimension, or taken away where a number is negative.
 
-    ``constant``: the second input's number, else ``fill``. ``reflect``: mirrored at the first and the
-    last element, which are not repeated; ``edge``: the nearest element; ``wrap``: from the other end.
+    ``constant``: the second input's number, else ``fill``. ``reflect``: mirrored at the first and
+    last element, which are not repeated. ``edge``: the nearest. ``wrap``: from the other end.
 
     Shape: x [d0, ...], value [] or [1] or none -> [before[0] + d0 + after[0], ...].
     Errors: TypeCheckError for an unknown mode, and where there is nothing to mirror or repeat.

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from planish.compiler.dtypes import F32, I64
+from planish.compiler.dtypes import F32, F64, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Const, Expr, Like
 from planish.compiler.graph.ir import Array
@@ -52,8 +52,10 @@ class Axis:
                 adjustment = n.div(out, n.mul(self.scale, size))
                 centre = n.div(size, f32(2))
                 offset = n.mul(centre, n.sub(f32(1), adjustment))
-                whole = n.div(n.add(x, f32(0.5)), self.scale)
-                return n.sub(n.add(offset, whole), f32(0.5))
+                # Beyond float32, since ties of the nearest element hang on the last place.
+                x, scale, offset = (n.cast(e, F64) for e in (x, self.scale, offset))
+                whole = n.div(n.add(x, 0.5), scale)
+                return n.cast(n.sub(n.add(offset, whole), 0.5), F32)
             case "pytorch_half_pixel":
                 return n.select(n.lt(1, self.out), half, f32(0))
             case "align_corners":
@@ -88,9 +90,11 @@ class Axis:
                 return 1, k
         return None
 
-    def clamp(self, index: Expr) -> Expr:
-        """``index`` moved into the axis."""
-        return n.maximum(n.minimum(index, n.sub(self.size, 1)), 0)
+    def clamp(self, index: Expr, least: int | None = None, most: int | None = None) -> Expr:
+        """``index`` moved into the axis; it is known to be from ``least`` to ``size + most``."""
+        if most is None or most >= 0:
+            index = n.minimum(index, n.sub(self.size, 1))
+        return n.maximum(index, 0) if least is None or least < 0 else index
 
     # ---------------------------------------------------------------------------- nearest
 
@@ -149,25 +153,36 @@ class Axis:
 
     # ----------------------------------------------------------------------- between elements
 
-    def between(self, i: Expr) -> tuple[Expr, Expr]:
+    def between(self, i: Expr) -> tuple[Expr, Expr, tuple[int | None, int | None]]:
         """The element at or before the coordinate of ``i``, and how far (f32) that is beyond it.
 
-        The element may lie outside the axis.
+        The element may lie outside the axis: its bounds, as for ``clamp``, come third.
         """
         ratio = self.ratio
         if ratio is not None and self.coordinate != "tf_half_pixel_for_nn":
             up, down = ratio
             offset = 0 if self.coordinate == "asymmetric" else down - up
             step, whole = 2 * down, 2 * up
+            bounds = offset // whole, self._most(step, whole, offset)
             if step % whole == 0:
                 index = n.add(n.mul(i, step // whole), offset // whole)
-                return index, f32(offset % whole / whole)
+                return index, f32(offset % whole / whole), bounds
             numerator = n.add(n.mul(i, step), offset)
             part = n.div(f32(n.floormod(numerator, whole)), f32(whole))
-            return n.floordiv(numerator, whole), part
+            return n.floordiv(numerator, whole), part, bounds
         place = self.place(i)
         below = Call("floor", (place,), F32)
-        return n.cast(below, I64), n.sub(place, below)
+        return n.cast(below, I64), n.sub(place, below), (None, None)
+
+    def _most(self, step: int, whole: int, offset: int) -> int | None:
+        """What ``(i * step + offset) // whole`` is at most, less the axis' size."""
+        if isinstance(self.out, Const) and isinstance(self.size, Const):
+            last = int(self.out.value) - 1
+            return (last * step + offset) // whole - int(self.size.value)
+        up, down = whole // 2, step // 2
+        if self.out is n.mul(self.size, up) or self.out is n.floordiv(self.size, down):
+            return (offset - step) // whole
+        return None
 
 
 def _round(place: Expr, rounding: str, scale: Expr) -> Expr:

@@ -60,7 +60,7 @@ def inverse(variance: te.Tensor, epsilon: float) -> te.Tensor:
 
 
 def scaled(y: Expr, scale: te.Tensor | None, bias: te.Tensor | None, i: Index) -> Expr:
-    """Y * scale + bias, where these broadcast to the index."""
+    """y * scale + bias, where these broadcast to the index."""
     if scale is not None:
         y = y * n.cast(scale[broadcast_indices(i, scale.shape)], y.dtype)
     if bias is not None:
@@ -226,7 +226,7 @@ class RMSNorm(Op):
 
 @dataclass(frozen=True)
 class LpNormalization(Op):
-    """X over its norm along ``axis``: the sum of |x|, or with ``p`` 2 the root of that of squares.
+    """x over its norm along ``axis``: the sum of |x|, or with ``p`` 2 the root of that of squares.
 
     Where the norm is 0, so is the result.
 

@@ -22,7 +22,7 @@ _BITS = 6  # of an integer exponent: from 2^6 on, every power but those of 0, 1 
 
 @dataclass(frozen=True)
 class Pow(Op):
-    """X to the power y, in the dtype of x.
+    """x to the power y, in the dtype of x.
 
     Floats: IEEE 754's ``pow``. Integers to an integer: exact where it fits; a negative exponent
     truncates (0 for all but 1 and -1). Integers to a float: truncated from float64.
@@ -106,7 +106,7 @@ def _integer_power(x: Expr, y: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class PowScalar(Unary):
-    """X to a power that is known; small whole powers and halves take no logarithm.
+    """x to a power that is known; small whole powers and halves take no logarithm.
 
     Shape: x [...] -> the same.
     Source: ONNX Pow-15 with a constant exponent.
@@ -136,7 +136,7 @@ class PowScalar(Unary):
 
 
 def power(x: Expr, exponent: float) -> Expr:
-    """X to a constant power, by multiplications and square roots where that is exact enough."""
+    """x to a constant power, by multiplications and square roots where that is exact enough."""
     one = n.const(1.0, x.dtype)
     if exponent < 0 and exponent in (-0.5, -1.0, -2.0):
         return n.div(one, power(x, -exponent))

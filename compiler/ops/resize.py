@@ -18,7 +18,7 @@ from planish.compiler.loop import te
 from . import sampling
 from .base import Op
 from .interpolation import COORDINATES, NEAREST, Axis, cubic_weight, f32, is_inside, linear_weight
-from .windows import Dim, number
+from .windows import Dim, number, plus
 
 
 @dataclass(frozen=True)
@@ -127,26 +127,32 @@ class Resize(Op):
         if self.antialias:
             return self._antialiased(x, k, axis, shape, wider)
 
-        def at(i: tuple[Expr, ...], index: Expr) -> Expr:
-            return n.cast(x[(*i[:k], axis.clamp(index), *i[k + 1 :])], wider)
+        def at(i: tuple[Expr, ...], shift: int) -> Expr:
+            low, _, (least, most) = axis.between(i[k])
+            index = axis.clamp(
+                plus(low, shift),
+                None if least is None else least + shift,
+                None if most is None else most + shift,
+            )
+            return n.cast(x[(*i[:k], index, *i[k + 1 :])], wider)
 
         def linear(*i: Expr) -> Expr:
-            low, part = axis.between(i[k])
+            _, part, _ = axis.between(i[k])
             if isinstance(part, Const) and part.value == 0:
-                return at(i, low)
-            before = n.mul(n.cast(n.sub(f32(1), part), wider), at(i, low))
-            return n.add(before, n.mul(n.cast(part, wider), at(i, n.add(low, 1))))
+                return at(i, 0)
+            before = n.mul(n.cast(n.sub(f32(1), part), wider), at(i, 0))
+            return n.add(before, n.mul(n.cast(part, wider), at(i, 1)))
 
         def cubic(*i: Expr) -> Expr:
-            low, part = axis.between(i[k])
+            low, part, _ = axis.between(i[k])
             distances = (n.add(part, f32(1)), part, n.sub(f32(1), part), n.sub(f32(2), part))
             weights = [cubic_weight(d, self.cubic_a) for d in distances]
-            places = [n.add(low, j) for j in (-1, 0, 1, 2)]
             if self.exclude_outside:
+                places = [plus(low, shift) for shift in range(-1, 3)]
                 weights = _normalised(weights, places, axis.size)
             total: Expr | None = None
-            for weight, place in zip(weights, places, strict=True):
-                term = n.mul(n.cast(weight, wider), at(i, place))
+            for shift, weight in enumerate(weights, -1):
+                term = n.mul(n.cast(weight, wider), at(i, shift))
                 total = term if total is None else n.add(total, term)
             return as_expr(0) if total is None else total
 
@@ -238,7 +244,9 @@ class Resize(Op):
             case "half_pixel_symmetric":
                 adjustment = np.float32(new) / (scale * np.float32(size))
                 centre = np.float32(size / 2)
-                return np.asarray(centre * (1 - adjustment) + (x + half) / scale - half)
+                exact = x.astype(np.float64) + 0.5
+                found = centre * (1 - adjustment) + exact / float(scale) - 0.5
+                return np.asarray(found.astype(np.float32))
             case _:
                 return np.asarray((x + half) / scale - half)
 

@@ -11,7 +11,7 @@ import numpy as np
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
-from planish.compiler.expr.sizes import at_least, normal, numbers, same, volume
+from planish.compiler.expr.sizes import normal, numbers, same, volume
 from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, TensorType, tensor, unify
 from planish.compiler.loop import te
 
@@ -315,8 +315,8 @@ class Split(Movement):
         axis = self.resolve_axis(self.axis, x.rank)
         total: Expr = as_expr(0)
         for size in self.sizes:
-            if not at_least(normal(size), 0):
-                raise self.fail(f"a part has size {size}")
+            if isinstance(size, Const) and size.value < 0:
+                raise self.fail(f"a part has size {size.value}")
             total = total + size
         unify(normal(total), x.shape[axis], "the sizes of the parts do not sum up to the dimension")
         return tuple(x.with_shape((*x.shape[:axis], s, *x.shape[axis + 1 :])) for s in self.sizes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
 from planish.compiler.machine import Machine
@@ -20,6 +21,14 @@ from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
 from .analysis import Contraction, as_contraction, volume
+from .elementwise import stream
+
+
+MAX_ROWS = 8  # row streams read together: as many as ways of a set, since strides are often powers of two
+LOAD_SHARE = 0.15  # of the loads' time that is not hidden behind multiplications
+MAX_STEPS = 28  # steps of the reduction that are repeated in code
+PACK_ROWS = 24  # rows for which packing the right operand pays
+IN_PLACE_WIDTH = 768  # columns up to which a right operand is read in place
 
 
 @dataclass(frozen=True)
@@ -54,13 +63,13 @@ def choose_tile(m: int | None, width: int | None, k: int | None, machine: Machin
         for vectors in range(1, 9):
             if vectors > 1 and (vectors - 1) * lanes >= width:
                 break
-            for rows in range(1, 15):
+            for rows in range(1, MAX_ROWS + 1):
                 if rows > m:
                     break
                 if rows * vectors + vectors + 1 > machine.vector_registers:
                     break
                 cost = _cost(m, rows, lanes, vectors, width, machine)
-                if best is None or cost < best[0] * 0.999:
+                if best is None or cost < best[0]:
                     best = cost, Tile(rows, vectors, lanes)
     assert best is not None
     return best[1]
@@ -68,18 +77,19 @@ def choose_tile(m: int | None, width: int | None, k: int | None, machine: Machin
 
 def _cost(m: int, rows: int, lanes: int, vectors: int, width: int, machine: Machine) -> float:
     """Cycles for one step of the reduction over the whole result."""
-    full_bytes = machine.vector_bytes
+    # A vector wider than 32 bytes is taken to issue at half the rate.
+    size = max(1.0, lanes * 4 / 32) if machine.vector_bytes > 32 else 1.0
 
     def step(r: int, v: int) -> float:
-        size = max(1.0, lanes * 4 / 32) if full_bytes > 32 else 1.0  # wide vectors issue at half the rate
-        return max(r * v * size / 2, (v * size + r) / 2, 4.0 if r * v < 8 else 0.0)
+        multiply = r * v * size / 2
+        load = (v * size + r) / 2
+        latency = 4.0 if r * v * size < 8 else 0.0
+        return max(multiply, load, latency) + LOAD_SHARE * load
 
-    panel = vectors * lanes
-    panels, rest = divmod(width, panel)
-    rest_vectors = -(-rest // lanes)
+    panels, rest = divmod(width, vectors * lanes)
     tiles, left = divmod(m, rows)
     out = 0.0
-    for count, v in ((panels, vectors), (1 if rest else 0, rest_vectors)):
+    for count, v in ((panels, vectors), (1 if rest else 0, -(-rest // lanes))):
         if count:
             out += count * (tiles * step(rows, v) + (step(left, v) if left else 0))
     return out
@@ -90,8 +100,12 @@ def schedule_contraction(
 ) -> Schedule:
     """The default schedule of a function around the contraction ``anchor``; ``constants`` are parameters that are
     known when the model is compiled, and can be laid out at will."""
-    s = Schedule(func)
+    s = inline_permutations(Schedule(func), anchor)
     s = inline_elementwise(s, anchor)
+    for b in list(ir.blocks(s.func.body)):
+        if b.name == anchor:
+            break
+        s = stream(s, b.name, machine, threads)
     out = _consumer(s, anchor)
     if out is None:
         s = S.cache_write(s, anchor, "register")
@@ -99,11 +113,8 @@ def schedule_contraction(
     c = as_contraction(s.block(anchor))
     assert c is not None
     s, c = _merge_rows(s, c, out)
-    rows, cols = (c.m[0] if c.m else None), c.n[-1]
-    m = 1 if rows is None else constant(rows.extent)
-    tile = choose_tile(m, constant(cols.extent), volume(c.k), machine)
-    s = _panels(s, c, cols, tile, constants)
-    return _tile(s, c, out, rows, cols, tile, machine, threads)
+    rows, cols = (c.m[-1] if c.m else None), c.n[-1]
+    return _scheduled(s, c, out, rows, cols, machine, threads, constants)
 
 
 def schedule_alone(
@@ -117,10 +128,56 @@ def schedule_alone(
     shared = {x.var for x in s.loops(out)} - {x.var for x in own_loops(s, out)}
     rows = [i for i in found.m if not shared & set(n.free_vars(i.binding))]
     row, cols = (rows[-1] if rows else None), found.n[-1]
-    m = 1 if row is None else constant(row.extent)
-    tile = choose_tile(m, constant(cols.extent), volume(found.k), machine)
-    s = _panels(s, found, cols, tile, constants)
-    return _tile(s, found, out, row, cols, tile, machine, threads)
+    return _scheduled(s, found, out, row, cols, machine, threads, constants)
+
+
+def _scheduled(
+    s: Schedule,
+    c: Contraction,
+    out: str,
+    rows: Iter | None,
+    cols: Iter,
+    machine: Machine,
+    threads: int,
+    constants: frozenset[str],
+) -> Schedule:
+    m = 1 if rows is None else constant(rows.extent)
+    width = constant(cols.extent)
+    tile = choose_tile(m, width, volume(c.k), machine)
+    pack = ""
+    at = _column(c, cols)
+    if c.right.buffer in constants and at is not None:
+        s = _panels(s, c.right.buffer, at, tile)
+    elif at is not None and m != 1 and _must_pack(s, c, at, m, width):
+        s = S.cache_read(s, c.right.buffer, c.block.name, "local")
+        pack = f"{c.right.buffer}_cache"
+    return _tile(s, c, out, rows, cols, tile, threads, pack, at or 0)
+
+
+def _column(c: Contraction, cols: Iter) -> int | None:
+    """The dimension of the right operand that runs along the columns, if one does by itself."""
+    at = [k for k, i in enumerate(c.right.indices) if cols.var in n.free_vars(i)]
+    return at[0] if len(at) == 1 and c.right.indices[at[0]] is cols.var else None
+
+
+def _must_pack(s: Schedule, c: Contraction, at: int, m: int | None, width: int | None) -> bool:
+    """Whether the right operand is better copied into panels than read where it is."""
+    if s.func.buffers[c.right.buffer].scope == "register":
+        return False
+    if at != len(c.right.indices) - 1:
+        return True  # its columns are not neighbours in memory
+    return (m is None or m >= PACK_ROWS) and (width is None or width > IN_PLACE_WIDTH)
+
+
+def inline_permutations(s: Schedule, anchor: str) -> Schedule:
+    """Read through stages in front of the anchor that only put elements elsewhere."""
+    for b in list(ir.blocks(s.func.body)):
+        if b.name == anchor:
+            break
+        if isinstance(b.value, n.Load) and b.combiner is None:
+            if s.func.buffers[b.buffer].scope != "param":
+                s = S.inline(s, b.name)
+    return s
 
 
 def inline_elementwise(s: Schedule, anchor: str) -> Schedule:
@@ -180,23 +237,14 @@ def _number(e: n.Expr) -> object:
     return str(e) if known is None else known
 
 
-def _panels(
-    s: Schedule, c: Contraction, cols: Iter, tile: Tile, constants: frozenset[str]
-) -> Schedule:
-    """Keep the right operand in panels as wide as the tile."""
-    load = c.right
-    buffer = s.func.buffers[load.buffer]
-    if load.buffer not in constants:
-        return s
-    at = [k for k, i in enumerate(load.indices) if cols.var in n.free_vars(i)]
-    if len(at) != 1 or load.indices[at[0]] is not cols.var:
-        return s
-    d, width = at[0], tile.width
-    others = [k for k in range(len(buffer.shape)) if k != d]
-    dims = (f"d{d} // {width}", *(f"d{k}" for k in others), f"d{d} % {width}")
-    count = (buffer.shape[d] + (width - 1)) // width
-    shape = (_number(count), *(_number(buffer.shape[k]) for k in others), width)
-    return S.layout(s, buffer.name, dims, shape)
+def _panels(s: Schedule, buffer: str, at: int, tile: Tile) -> Schedule:
+    """Keep an operand in panels as wide as the tile: [columns / width, ..., width]."""
+    old, width = s.func.buffers[buffer], tile.width
+    others = [k for k in range(len(old.shape)) if k != at]
+    dims = (f"d{at} // {width}", *(f"d{k}" for k in others), f"d{at} % {width}")
+    count = simplify((old.shape[at] + (width - 1)) // width)
+    shape = (_number(count), *(_number(old.shape[k]) for k in others), width)
+    return S.layout(s, buffer, dims, shape)
 
 
 def _tile(
@@ -206,8 +254,9 @@ def _tile(
     rows: Iter | None,
     cols: Iter,
     tile: Tile,
-    machine: Machine,
     threads: int,
+    pack: str,
+    at: int,
 ) -> Schedule:
     """Tile the storing block, compute the anchor inside the tile, and put the loops in order."""
     anchor = c.block.name
@@ -225,11 +274,42 @@ def _tile(
     s = L.reorder(s, out, (*batch, *outer, *inner))
     s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
     s = _micro_kernel(s, c, anchor, tile)
+    if pack:
+        s = _packing(s, pack, f"{out}.{outer[0]}", at, tile)
     if rows is not None:
         s = L.unroll(s, f"{out}.{inner[0]}")
     s = L.unroll(s, f"{out}.{col}_1_0")
     s = L.vectorize(s, f"{out}.{col}_1_1")
-    return _parallel(s, out, [*batch, *outer], machine, threads)
+    return _parallel(s, out, [*batch, *(outer[:1] if pack else outer)], threads)
+
+
+def _packing(s: Schedule, pack: str, path: str, at: int, tile: Tile) -> Schedule:
+    """Copy the operand's panel when its column loop comes to it."""
+    s = S.compute_at(s, pack, path, "local")
+    block = s.block(pack)
+    own = [x.var.name for x in s.loops(pack) if x.var.name.startswith(f"{pack}_")]
+    last = block.spatial[-1].binding
+    s = _panels(s, pack, at, tile)
+    inner = own[-1]
+    if inner not in {v.name for v in n.free_vars(last)}:
+        return s
+    extent = constant(s.loop(f"{pack}.{inner}").extent)
+    if extent is None or extent >= tile.lanes:
+        s = L.split(s, f"{pack}.{inner}", tile.lanes)
+        s = L.vectorize(s, f"{pack}.{inner}_1")
+    return s
+
+
+def own_loops(s: Schedule, name: str) -> tuple[ir.Loop, ...]:
+    """The loops around a block that hold no other block."""
+    loops = s.loops(name)
+    shared = [k for k, x in enumerate(loops) if len(list(ir.blocks(x))) > 1]
+    return loops[shared[-1] + 1 :] if shared else loops
+
+
+def _number(e: n.Expr) -> object:
+    known = constant(e)
+    return str(e) if known is None else known
 
 
 def _loop_of(s: Schedule, out: str, anchor: str, i: Iter) -> str:
@@ -253,30 +333,37 @@ def _reading(s: Schedule, out: str, anchor: str, i: Iter) -> n.Var:
 
 def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Schedule:
     """The anchor's loops: the reduction outside, the register tile inside."""
-    names = [x.var.name for x in s.loops(anchor)]
-    own = [x for x in names if x.startswith(f"{anchor}_")]
+    own = [x.var.name for x in s.loops(anchor) if x.var.name.startswith(f"{anchor}_")]
     reduce = [f"{anchor}_{i.var.name}" for i in c.k if f"{anchor}_{i.var.name}" in own]
     spatial = [x for x in own if x not in reduce]
     col = spatial[-1]
     s = L.split(s, f"{anchor}.{col}", tile.lanes)
     tile_loops = [*spatial[:-1], f"{col}_0", f"{col}_1"]
-    last = reduce[-1] if reduce else None
-    if last is not None:
+    steps: list[str] = []
+    room = MAX_STEPS
+    while reduce:
+        last = reduce.pop()
         extent = constant(s.loop(f"{anchor}.{last}").extent)
-        factor = tile.unroll if extent is None or extent > tile.unroll else extent
-        s = L.split(s, f"{anchor}.{last}", factor)
-        reduce = [*reduce[:-1], f"{last}_0", f"{last}_1"]
-    s = L.reorder(s, anchor, (*reduce, *tile_loops))
-    if last is not None:
-        s = L.unroll(s, f"{anchor}.{last}_1")
-    for name in tile_loops[:-1]:
+        if extent is not None and extent <= room:  # a short run: all of it
+            steps.insert(0, last)
+            room //= extent
+            continue
+        if not steps:
+            s = L.split(s, f"{anchor}.{last}", tile.unroll)
+            steps.insert(0, f"{last}_1")
+            last = f"{last}_0"
+        reduce.append(last)
+        break
+    s = L.reorder(s, anchor, (*reduce, *steps, *tile_loops))
+    for name in (*steps, *tile_loops[:-1]):
         s = L.unroll(s, f"{anchor}.{name}")
     return L.vectorize(s, f"{anchor}.{col}_1")
 
 
-def _parallel(s: Schedule, out: str, outer: list[str], machine: Machine, threads: int) -> Schedule:
-    """Share the outer loops among threads."""
-    if threads == 1:
+def _parallel(s: Schedule, out: str, outer: list[str], threads: int) -> Schedule:
+    """Share the outer loops among threads, if nothing is around them."""
+    first = s.loops(out)[0].var.name
+    if threads == 1 or first != outer[0]:
         return s
     name = outer[0]
     for inner in outer[1:]:
@@ -286,6 +373,3 @@ def _parallel(s: Schedule, out: str, outer: list[str], machine: Machine, threads
         s = L.fuse(s, f"{out}.{name}", inner)
         name = f"{name}_{inner}"
     return L.parallel(s, f"{out}.{name}")
-
-
-__all__ = ["Block", "Tile", "choose_tile", "schedule_contraction"]

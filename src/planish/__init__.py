@@ -1,7 +1,7 @@
 """planish: a tensor compiler with learned autotuning.
 
-``compile`` makes a module of a model, ``load`` reads one from a file. Importing this is cheap: what a name
-stands for is imported when it is first used.
+``compile`` makes a module of a model, ``load`` reads one from a file. Importing this is cheap:
+what a name stands for is imported when it is first used.
 """
 
 from __future__ import annotations

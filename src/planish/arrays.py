@@ -25,10 +25,13 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     Errors: ParseError naming what is wrong with the file.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
+        with archive:
             return {name: archive[name] for name in archive.files}
+    except ParseError:
+        raise
     except OSError as error:
         raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
@@ -61,7 +64,7 @@ def inputs_from(path: str | Path, ports: Iterable[Port]) -> dict[str, Array]:
 def made_up(
     ports: Iterable[Port], dims: Mapping[str, int], seed: int = 0
 ) -> tuple[dict[str, Array], list[str]]:
-    """Inputs of the right types, and the names of sizes that were taken as 1 since ``dims`` lacks them.
+    """Inputs of the right types, and the names of sizes taken as 1 since ``dims`` lacks them.
 
     Floats are normal; integers and bools are 0 and 1, which are indices into anything.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,10 +62,13 @@ def time_calls(runners: Mapping[str, Call], seconds: float, rounds: int = 8) -> 
 def other_runner(name: str, model: Path, threads: int, inputs: Mapping[str, Array]) -> Call:
     """A call of another runtime on the same model and inputs.
 
-    Errors: CodegenError if it is not installed or cannot run the model; TypeCheckError if there is none.
+    Errors: CodegenError if it is not installed or cannot run the model; TypeCheckError if there
+    is none.
     """
     if name != "onnxruntime":
-        raise TypeCheckError(f"there is no comparison with {name}", hint=f"one of: {' '.join(AGAINST)}")
+        raise TypeCheckError(
+            f"there is no comparison with {name}", hint=f"one of: {' '.join(AGAINST)}"
+        )
     session = onnx_session(model.read_bytes(), threads)
     return lambda: session.run(None, dict(inputs))
 
@@ -76,7 +79,7 @@ def onnx_session(model: bytes, threads: int | None) -> Any:
     Errors: CodegenError if it is not installed or refuses the model.
     """
     try:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
         raise CodegenError(
             "onnxruntime is not installed", hint="pip install onnxruntime (or planish[dev])"
@@ -86,7 +89,7 @@ def onnx_session(model: bytes, threads: int | None) -> Any:
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001  (its errors have no common class that is exported)
+    except Exception as error:  # its errors have no common class that is exported
         raise CodegenError(f"onnxruntime refuses the model: {error}") from error
 
 
@@ -106,17 +109,20 @@ class StepTime:
 def profile_steps(
     module: Module, inputs: Mapping[str, Array], limits: Limits, repeat: int = 20
 ) -> list[StepTime]:
-    """The steps with their median times. A share above 1 means that data came from a cache."""
+    """The steps with their best times, as the limits are those of the best rounds.
+
+    A share of the limit above 1 means that data came from a cache.
+    """
     from planish.runtime.interface import evaluator
 
     module.profile(inputs, 2)
-    medians = [float(np.median(t)) * 1e-9 for t in module.profile(inputs, repeat)]
+    times = [float(t.min()) * 1e-9 for t in module.profile(inputs, repeat)]
     steps = module.interface.steps
     sizes = evaluator(module.interface.symbols, [x for s in steps for x in (s.flops, s.bytes)])
     work = sizes(*module.plan(inputs).symbols)
-    total = sum(medians) or 1.0
+    total = sum(times) or 1.0
     out = []
-    for k, (step, seconds) in enumerate(zip(steps, medians, strict=True)):
+    for k, (step, seconds) in enumerate(zip(steps, times, strict=True)):
         flops, moved = float(work[2 * k]), float(work[2 * k + 1])
         taken = max(seconds, 1e-9)
         out.append(
@@ -131,8 +137,3 @@ def profile_steps(
             )
         )
     return out
-
-
-def inputs_for(names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs of these names."""
-    return {name: inputs[name] for name in names if name in inputs}

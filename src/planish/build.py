@@ -37,16 +37,18 @@ def compile(
 ) -> Module:
     """A module of an ONNX model: a path, its bytes, or a ``ModelProto``.
 
-    ``target``: None is ``PLANISH_TARGET``, or this machine. ``dims`` fixes symbolic sizes by their names.
-    ``threads`` is what a call may use at most; None: all that the process may use. ``logs``: None
-    is the shipped tuning logs and ``PLANISH_LOGS``, ``[]`` none. ``optimize=False`` runs every node as a
-    plain function of its own. ``progress`` is told what is being done.
+    ``target``: None is ``PLANISH_TARGET``, or this machine. ``dims`` fixes symbolic sizes by
+    their names. ``threads`` is what a call may use at most; None: all that the process may use.
+    ``logs``: None is the shipped tuning logs and ``PLANISH_LOGS``, ``[]`` none.
+    ``optimize=False`` runs every node as a plain function of its own. ``progress`` is told what
+    is being done.
 
     Errors: ImportModelError for a model that cannot be read; CodegenError for one that cannot be
     compiled; TypeCheckError for options that do not fit.
     """
     say = progress or (lambda _: None)
     _check_options(dims, threads, dtype, accuracy)
+    _check_logs(logs)
     machine_target = resolve_target(target)
     graph = import_graph(model, dims, say)
     return compile_imported(graph, machine_target, threads, optimize, accuracy, say)
@@ -91,6 +93,13 @@ def _check_options(
     for name, size in (dims or {}).items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise TypeCheckError(f"the size {name} is {size!r}, and must be a number", op="compile")
+
+
+def _check_logs(logs: Sequence[str | Path] | None) -> None:
+    """Whether the tuning logs are there; schedules are the default ones with or without them."""
+    for log in CONFIG.logs if logs is None else logs:
+        if not Path(log).is_file():
+            raise TypeCheckError(f"there is no tuning log {log}", op="compile")
 
 
 def resolve_target(target: str | Target | None) -> Llvm:
@@ -138,8 +147,17 @@ def make_program(
     if optimize:
         graph = optimized(graph, say)
     say("scheduling")
-    machine = target.machine
-    return with_work(compile_graph(graph, machine, threads or machine.cores, optimize))
+    most = threads or CONFIG.threads or _threads_of(target)
+    return with_work(compile_graph(graph, target.machine, most, optimize))
+
+
+def _threads_of(target: Target) -> int:
+    """How many threads code for a target may expect."""
+    from planish.runtime.pool import available_cpus
+    from planish.targets.llvm.target import Llvm
+
+    here = isinstance(target, Llvm) and target.is_host
+    return available_cpus() if here else target.machine.cores
 
 
 def with_work(program: Program) -> Program:

@@ -1,15 +1,16 @@
 """The ``planish`` program.
 
-Exit codes: 0 done; 1 a check failed (``verify`` found a difference); 2 wrong usage, or an input that
-cannot be used; 3 a fault of planish itself; 130 interrupted.
+Exit codes: 0 done; 1 a check failed (``verify`` found a difference); 2 wrong usage, or an input
+that cannot be used; 3 a fault of planish itself; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from planish.compiler.errors import InternalError, PlanishError
@@ -25,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="planish",
         description="A tensor compiler: ONNX models as native code.",
-        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 a fault of planish.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 a fault of ours.",
     )
     parser.add_argument("--version", action="version", version=f"planish {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -84,11 +85,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _compiling(sub: argparse.ArgumentParser) -> None:
     """The options of everything that compiles."""
-    sub.add_argument("--target", metavar="T", help="such as `llvm -mcpu=znver4` (default: this CPU)")
+    sub.add_argument(
+        "--target", metavar="T", help="such as `llvm -mcpu=znver4` (default: this CPU)"
+    )
     sub.add_argument(
         "--dim", action="append", default=[], type=_dim, metavar="NAME=N", help="fix a size"
     )
-    sub.add_argument("--threads", type=int, metavar="N", help="at most; default: all that are allowed")
+    sub.add_argument(
+        "--threads", type=int, metavar="N", help="at most; default: all that are allowed"
+    )
     logs = sub.add_mutually_exclusive_group()
     logs.add_argument("--log", action="append", type=Path, metavar="FILE", help="a tuning log")
     logs.add_argument("--no-logs", action="store_true", help="default schedules only")
@@ -117,8 +122,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "env": commands.env,
     }
     try:
-        with progress() as say:
-            return actions[args.command](args, say)
+        output = io.StringIO()  # shown when the line about progress is gone
+        try:
+            with progress() as say, redirect_stdout(output):
+                return actions[args.command](args, say)
+        finally:
+            sys.stdout.write(output.getvalue())
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # whoever read the output has gone
@@ -134,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), UNUSABLE)
     except MemoryError:
         return _fail("there is not enough memory", UNUSABLE)
-    except Exception as error:  # noqa: BLE001  (the outermost place: nobody else will explain it)
+    except Exception as error:  # the outermost place: nobody else will explain it
         if args.traceback:
             raise
         what = f"{type(error).__name__}: {error}"

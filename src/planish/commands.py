@@ -106,10 +106,10 @@ def bench(args: Namespace, say: Progress) -> int:
     profile: list[StepTime] = []
     limits = None
     if args.profile:
-        from planish.runtime.limits import measure_limits
+        from planish.runtime.limits import best_of, measure_limits
 
         say("measuring each step, and the machine")
-        limits = measure_limits(module.threads)
+        limits = best_of(measure_limits(module.threads), measure_limits(module.threads))
         profile = profile_steps(module, inputs, limits)
     if args.json:
         _write_json(
@@ -266,7 +266,8 @@ def _module(args: Namespace, say: Progress) -> Module:
 
     if args.target is not None or args.no_optimize or args.log:
         raise TypeCheckError(
-            f"{args.model} is already compiled", hint="--target, --log and --no-optimize don't apply"
+            f"{args.model} is already compiled",
+            hint="--target, --log and --no-optimize don't apply",
         )
     say(f"loading {args.model}")
     return load(args.model, args.threads)

@@ -1,7 +1,8 @@
 """Whether a compiled model is right: against an oracle, and if not, where it goes wrong first.
 
-The oracle is ONNX Runtime, or the operators' numpy references. If an output is off, every value inside is
-made an output and the first one that is off is named; then the passes are tried one after the other.
+The oracle is ONNX Runtime, or the operators' numpy references. If an output is off, every value
+inside is made an output and the first one that is off is named; then the passes are tried one
+after the other.
 """
 
 from __future__ import annotations
@@ -174,9 +175,7 @@ def blame(
     wanted = oracle(())
 
     def right(results: Mapping[str, Array]) -> bool:
-        return all(
-            compare(n, results[n], wanted[n], tolerance).right for n in graph.output_names
-        )
+        return all(compare(n, results[n], wanted[n], tolerance).right for n in graph.output_names)
 
     def reference(g: Graph) -> dict[str, Array]:
         return dict(zip(g.output_names, run_reference(g, dict(inputs)), strict=True))

@@ -85,8 +85,12 @@ class Kernel(Memory):
             if buffer.scope != "local":
                 raise InternalError(f"{name} has no address", op="llvm")
             size = self.integer(buffer.bytes)[0]
-            found = self.b.name("local")
-            self.entry.append(f"  {found} = alloca i8, i64 {size}, align {ALIGN}")
+            text = f"alloca i8, i64 {size}, align {ALIGN}"
+            if size.startswith("%"):
+                found = self.b.emit(text, 0)
+            else:
+                found = self.b.name("local")
+                self.entry.append(f"  {found} = {text}")
             self.pointers[name] = found
         return found
 
@@ -302,9 +306,9 @@ class Kernel(Memory):
         if s.combiner is None:
             self.store(s.buffer, s.indices, self.value(s.value))
             return
-        folds = self.scope.vector is not None and not any(self.varies(self.resolve(i)) for i in s.indices)
+        folds = self.scope.vector is not None and not any(self.varies(i) for i in s.indices)
         target = n.Load(s.buffer, s.indices, self.buffers[s.buffer].dtype)
-        value = self.resolve(s.value)
+        value = s.value
         if folds and self.varies(value):
             v = self._fold(s.combiner, self.value(value))
             with self._lanes_off():

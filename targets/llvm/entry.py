@@ -1,13 +1,14 @@
 """The native entry point of a program: one function that calls all kernels in order.
 
-``void planish_main(ptr slots)`` runs the program; ``slots`` is what ``planish.compiler.program`` says.
-``void planish_profile(ptr slots, ptr nanoseconds)`` does the same and writes how long each step took.
+``void planish_main(ptr slots)`` runs the program; ``slots`` is what ``planish.compiler.program``
+says. ``void planish_profile(ptr slots, ptr nanoseconds)`` does the same and writes how long each
+step took.
 
-Every step is a small function of its own that computes its arguments from the slots; one entry point
-calls them all, the other goes through a table of them. The module is compiled apart from the kernels
-and without effort (``level=0``): its code takes no time, but a model has hundreds of steps.
-Offsets and sizes are computed here, natively: integer arithmetic as in
-Python, except that a division by zero gives zero, since a trap would take the process down.
+Every step is a small function of its own that computes its arguments from the slots; one entry
+point calls them all, the other goes through a table of them. The module is compiled apart from
+the kernels and without effort (``level=0``): its code takes no time, but a model has hundreds of
+steps. Offsets and sizes are computed here, natively: integer arithmetic as in Python, except that
+a division by zero gives zero, since a trap would take the process down.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var, walk
 from planish.compiler.program import Place, Program, SlotLayout, Step, slot_layout
+
 from .symbols import MAIN, PROFILE
-
-
 
 _SIMPLE: Final[dict[type[Expr], str]] = {
     n.Add: "add i64", n.Sub: "sub i64", n.Mul: "mul i64",
@@ -66,7 +66,8 @@ def _step(number: int, step: Step, layout: SlotLayout, symbols: dict[Var, int]) 
     arguments.append(f"i64 {code.slot(layout.THREADS, 'i64')}")
     code.lines.append(f'call void @"{step.function}"({", ".join(arguments)})')
     body = "\n".join(f"  {line}" for line in code.lines)
-    return f"define internal void @planish_step_{number}(ptr %slots) nounwind {{\n{body}\n  ret void\n}}"
+    head = f"define internal void @planish_step_{number}(ptr %slots) nounwind"
+    return f"{head} {{\n{body}\n  ret void\n}}"
 
 
 def _address(place: Place, layout: SlotLayout, code: ScalarCode) -> str:

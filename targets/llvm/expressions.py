@@ -45,6 +45,24 @@ def free(e: Expr) -> frozenset[Var]:
     return found
 
 
+_integer_only: dict[Expr, bool] = {}
+
+
+def _is_integer(e: Expr) -> bool:
+    """Whether the expression is integer arithmetic without loads and calls, cached."""
+    found = _integer_only.get(e)
+    if found is None:
+        if len(_integer_only) > 200_000:
+            _integer_only.clear()
+        found = _integer_only[e] = all(
+            not x.dtype.is_float
+            and not isinstance(x, Load | Call)
+            and (not isinstance(x, Cast) or (x.dtype.is_int and x.operand.dtype.is_int))
+            for x in n.walk(e)
+        )
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A variable that is in a register: its name and the level that knows it."""
@@ -79,10 +97,11 @@ class Expressions:
     def resolve(self, e: Expr) -> Expr:
         """The expression with the variables of unrolled loops replaced by their present values."""
         consts = self.scope.consts
-        relevant = [v for v in free(e) if v in consts]
-        if not relevant:
+        variables = free(e)
+        if not consts or variables.isdisjoint(consts):
             return e
-        key = (e, tuple((v, consts[v]) for v in relevant))
+        relevant = [v for v in variables if v in consts]
+        key = (e, tuple([consts[v] for v in relevant]))
         found = self._resolved.get(key)
         if found is None:
             found = self._resolved[key] = n.substitute(e, {v: consts[v] for v in relevant})
@@ -154,14 +173,7 @@ class Expressions:
 
     def is_scalar_integer(self, e: Expr) -> bool:
         """Whether ``integer`` can take it: integers and conditions over scalar variables."""
-        if e.dtype.is_float or self.varies(e):
-            return False
-        return all(
-            not x.dtype.is_float and not isinstance(x, Load | Call) and (
-                not isinstance(x, Cast) or (x.dtype.is_int and x.operand.dtype.is_int)
-            )
-            for x in n.walk(e)
-        )
+        return not self.varies(e) and _is_integer(e)
 
     def varies(self, e: Expr) -> bool:
         """Whether the expression depends on the vector loop's variable."""
@@ -171,7 +183,8 @@ class Expressions:
 
     def value(self, root: Expr) -> Val:
         """The value of any expression, in the present block."""
-        root = self.resolve(root)
+        if isinstance(root, Load):
+            return self.load(root)
         done: dict[Expr, Val] = {}
         stack = [root]
         while stack:
@@ -199,6 +212,8 @@ class Expressions:
                 return self.load(e)
             case Var() if e is self.scope.vector:
                 return ramp(e.dtype, self.scope.lanes)
+            case Var() if (known := self.scope.consts.get(e)) is not None:
+                return constant(known.value, e.dtype)
             case Select():
                 return self._select(e)
             case Call(name) if FUNCTIONS[name].expansion is not None:
@@ -209,6 +224,8 @@ class Expressions:
                 return None
 
     def _select(self, e: Select) -> Val:
+        if not e.condition.dtype.is_float and isinstance(known := self.resolve(e.condition), Const):
+            return self.value(e.then if known.value else e.other)
         if not n.loads(e.then, e.other):
             c, x, y = self.value(e.condition), self.value(e.then), self.value(e.other)
             return self._choose(c, x, y)

@@ -45,6 +45,7 @@ class Memory(Expressions):
         self.registers: dict[tuple[str, int], Val] = {}
         self.guards: list[Val] = []
         self._flat: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
+        self._indirect: dict[Load, bool] = {}
 
     def pointer(self, name: str) -> str:
         """The address of a buffer."""
@@ -66,7 +67,11 @@ class Memory(Expressions):
         """Append (coefficient, atom) with unrolled variables resolved; give the constant part."""
         form = linear(e)
         total = form.constant * scale
+        consts = self.scope.consts
         for atom, coefficient in form.terms.items():
+            if (known := consts.get(atom)) is not None:  # type: ignore[call-overload]
+                total += known.value * coefficient * scale
+                continue
             resolved = self.resolve(atom)
             if isinstance(resolved, Const):
                 total += int(resolved.value) * coefficient * scale
@@ -127,7 +132,7 @@ class Memory(Expressions):
             raise InternalError(f"there is no buffer {e.buffer}", op="llvm")
         if buffer.scope == "register":
             return self._read_register(buffer, e.indices)
-        if any(self._data_dependent(i) for i in e.indices) and self._lanes_differ(e.indices):
+        if self.scope.lanes and self._data_dependent(e) and self._lanes_differ(e.indices):
             return self._gather(e)
         access = self.access(e.buffer, e.indices)
         if access.stride is None or access.stride not in (0, 1):
@@ -141,9 +146,12 @@ class Memory(Expressions):
         self.b.level.loaded[key] = out.text
         return out
 
-    @staticmethod
-    def _data_dependent(e: Expr) -> bool:
-        return bool(n.loads(e))
+    def _data_dependent(self, e: Load) -> bool:
+        """Whether where it reads depends on data."""
+        found = self._indirect.get(e)
+        if found is None:
+            found = self._indirect[e] = bool(n.loads(*e.indices))
+        return found
 
     def _lanes_differ(self, indices: tuple[Expr, ...]) -> bool:
         return any(self.varies(i) for i in indices)

@@ -1,11 +1,12 @@
 """From LLVM IR as text to object code, and from object code to functions that can be called.
 
-Compiling needs no passes of LLVM: kernels come out of our own lowering as they should be. Loading only
-relocates; nothing is compiled then.
+Compiling needs no passes of LLVM: kernels come out of our own lowering as they should be. Loading
+only relocates; nothing is compiled then.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import re
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from planish.compiler.errors import CodegenError, RuntimeFault
+
 from .target import Llvm, host, initialize
 
 PIPELINES: Final = ("none", "O0", "O1", "O2", "O3")
@@ -32,7 +34,9 @@ def parse_ir(text: str) -> Any:
         module.verify()
     except RuntimeError as error:
         raise CodegenError(
-            f"LLVM rejects the program: {str(error).strip()}", op="llvm", node=_line(text, str(error))
+            f"LLVM rejects the program: {str(error).strip()}",
+            op="llvm",
+            node=_line(text, str(error)),
         ) from error
     return module
 
@@ -73,7 +77,9 @@ def _lowered(
         except NameError as error:
             raise CodegenError(f"there is no function {name} to export", op="llvm") from error
     if pipeline not in PIPELINES:
-        raise CodegenError(f"there is no pipeline {pipeline!r}", hint="one of " + " ".join(PIPELINES))
+        raise CodegenError(
+            f"there is no pipeline {pipeline!r}", hint="one of " + " ".join(PIPELINES)
+        )
     if pipeline != "none":
         options = llvm.create_pipeline_tuning_options(speed_level=int(pipeline[1]))
         passes = llvm.create_pass_builder(machine, options)
@@ -134,14 +140,20 @@ _number = itertools.count()
 
 @cache
 def _linker() -> Any:
-    """The process's JIT linker. It is never disposed of: code of modules is taken out one by one."""
+    """The process's JIT linker; code of modules is taken out of it one by one."""
     here = host()
     initialize(here.architecture)
-    return llvm.create_lljit_compiler(here.llvm_machine(), use_jit_link=True, suppress_errors=True)
+    linker = llvm.create_lljit_compiler(
+        here.llvm_machine(), use_jit_link=True, suppress_errors=True
+    )
+    # One reference that even the interpreter's end doesn't take away: threads of the pool are in
+    # code that it holds.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(linker))
+    return linker
 
 
 def load_object(code: bytes | Iterable[bytes], symbols: Iterable[str]) -> NativeCode:
-    """Object code as functions in this process: relocated, not compiled. Several objects are linked.
+    """Object code as functions in this process: relocated, not compiled; several are linked.
 
     Errors: RuntimeFault if it is no object code of this machine, or uses what the process lacks.
     """

@@ -28,13 +28,19 @@ for the wake-up.
 **Tickets** limit who takes part: ``tickets = generation << 32 | how many more may``, taken before
 the first claim.
 
-**Sleep.** A worker that finds nothing for ``idle_spin_ns`` adds itself to ``sleepers`` and sleeps
-in the kernel (futex) for as long as the generation is the one it has seen. The caller opens the
-job, then reads ``sleepers``, all sequentially consistent: either it sees the worker there, or the
-kernel sees the new generation. It wakes no more than the job lacks beyond the workers that are
-awake, and two at most; each that wakes up wakes two more. Who wakes takes the woken off
-``sleepers``, so those still on their way are not woken again. A lost wake-up could only make a job
-slower. Where there is no futex, workers that are out of budget look again every 0.1 ms.
+**Sleep.** A worker that finds nothing for ``idle_spin_ns`` sets its slot's ``state``, adds itself
+to ``sleepers``, and sleeps in the kernel (futex) unless the generation is a new one by then. The
+caller opens the job, then reads ``sleepers``, all sequentially consistent: one of the two sees the
+other. Who changes ``state`` from 1 takes the sleeper off ``sleepers``, and no one else may. The
+caller wakes no more than the job lacks beyond the workers that are awake, and two at most; each
+that wakes up wakes two more. A lost wake-up could only make a job slower. Where there is no futex,
+workers that are out of budget look again every 0.1 ms.
+
+**Where a worker wakes up** decides what it is worth. Linux likes to put it on the waker's CPU, in a
+virtual machine nearly always: a halted CPU looks taken there. It would push the caller aside, and
+the loop would take longer than alone. So the waker takes its own CPU off the sleeper's mask, and
+the worker puts it back when it is awake (``excluded`` is theirs in turn, as ``state`` says); and
+workers are of the class of batch jobs, whose wake-up doesn't interrupt others.
 
 **Alone.** A call runs its chunks in order on its own thread if there is no pool, no worker, one
 chunk or one thread, 2^31 chunks or more, or a block of another version (made by another release),
@@ -65,12 +71,9 @@ class Slot(ctypes.Structure):
     """What there is of each worker."""
 
     _fields_ = (
-        ("state", ctypes.c_uint32),  # 0 awake, 1 asleep, 2 being woken; what it sleeps on
-        ("thread", ctypes.c_int32),  # as the system calls it
-        (
-            "excluded",
-            ctypes.c_int32,
-        ),  # the CPU taken from its mask for its wake-up, plus 1; 0: none
+        ("state", ctypes.c_uint32),  # 0: awake, 1: asleep, on this field, 2: being woken
+        ("thread", ctypes.c_int32),  # its number in system calls
+        ("excluded", ctypes.c_int32),  # 1 + the CPU that is off its mask for its wake-up, or 0
     )
 
 
@@ -518,6 +521,10 @@ get:
   %set.number = load i64, ptr %setaffinity
   %got = call i64 (i64, ...) @syscall(
       i64 %get.number, i32 0, i64 MASK_BYTES, ptr %mask)
+  %read = icmp sgt i64 %got, 0
+  br i1 %read, label %set, label %clear
+
+set:
   %cpu = sub i32 %cpu.next, 1
   %index = lshr i32 %cpu, 6
   %word = getelementptr inbounds i64, ptr %mask, i32 %index
@@ -529,6 +536,9 @@ get:
   store i64 %new, ptr %word
   %failed = call i64 (i64, ...) @syscall(
       i64 %set.number, i32 0, i64 MASK_BYTES, ptr %mask)
+  br label %clear
+
+clear:
   store i32 0, ptr %excluded
   br label %done
 

@@ -170,8 +170,10 @@ def host() -> Llvm:
     architecture = architecture_of(triple)
     has = _host_features()
     known = CODE_FEATURES.get(architecture, ())
-    features = sorted(f for f in known if has.get(f)) if has else CPUS.get(architecture, {}).get(
-        "generic", ()
+    features = (
+        sorted(f for f in known if has.get(f))
+        if has
+        else CPUS.get(architecture, {}).get("generic", ())
     )
     return Llvm(llvm.get_host_cpu_name(), triple, tuple(features))
 
@@ -196,7 +198,9 @@ def parse_llvm(text: str, options: list[str]) -> Llvm:
         return host()
     triple = given.get("-mtriple", host().triple)
     cpu = given.get("-mcpu", "")
-    features = _attributes(text, given["-mattr"]) if "-mattr" in given else _of_cpu(cpu, triple, text)
+    features = (
+        _attributes(text, given["-mattr"]) if "-mattr" in given else _of_cpu(cpu, triple, text)
+    )
     if not cpu:
         cpu = "x86-64" if architecture_of(triple) == "x86_64" else "generic"
     return Llvm(cpu, triple, features)

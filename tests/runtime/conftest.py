@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from .twice import KERNELS, N, twice
 
 from planish.compiler.expr.nodes import Expr
 from planish.runtime.interface import interface_of
@@ -14,6 +13,8 @@ from planish.targets.llvm.entry import entry_ir
 from planish.targets.llvm.native import object_code
 from planish.targets.llvm.pool import pool_ir
 from planish.targets.llvm.target import host
+
+from .twice import KERNELS, N, twice
 
 
 @pytest.fixture(scope="session")

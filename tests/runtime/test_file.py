@@ -13,13 +13,21 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from .twice import expected
 
+import planish
 from planish.compiler.errors import ParseError
-from planish.runtime.archive import CHUNK_BYTES, check_chunks, checksums, read_archive, write_archive
+from planish.runtime.archive import (
+    CHUNK_BYTES,
+    check_chunks,
+    checksums,
+    read_archive,
+    write_archive,
+)
 from planish.runtime.file import load, save
 from planish.runtime.module import Module
 from planish.runtime.tensors import decode, encode
+
+from .twice import expected
 
 X = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
 
@@ -215,6 +223,9 @@ def test_files_that_are_not_there(module: Module, tmp_path: Path) -> None:
         load(tmp_path / "none.planish")
     with pytest.raises(ParseError, match="cannot be read: Is a directory"):
         load(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ParseError, match="pipe is no file"):
+        load(tmp_path / "pipe")
     with pytest.raises(ParseError, match="cannot be written"):
         save(module, tmp_path / "no" / "folder.planish")
 
@@ -282,4 +293,6 @@ def test_loading_imports_nothing_heavy(saved: Path) -> None:
         " 'planish.compiler.graph.ir', 'argparse'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ})
+    place = str(Path(planish.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": place}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from .twice import expected
 
 from planish.compiler.errors import CodegenError, PlanishError, RuntimeFault, TypeCheckError
 from planish.runtime.module import Module
+
+from .twice import expected
 
 
 def rows(n: int, seed: int = 0) -> np.ndarray:
@@ -155,9 +156,9 @@ def test_too_large_an_arena_is_an_error(build: Callable[..., Module]) -> None:
 
 
 def test_a_symbol_that_no_input_has_is_an_error(build: Callable[..., Module]) -> None:
-    from .twice import N, twice
-
     from planish.runtime.interface import interface_of
+
+    from .twice import N, twice
 
     program = twice(6)
     object.__setattr__(program, "symbols", (N,))

@@ -317,7 +317,10 @@ def test_stopped_pool_starts_again(pool: Pool) -> None:
         assert pool.stats().jobs == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
+
+
+@linux
 def test_workers_take_no_signals(pool: Pool) -> None:
     def blocking() -> int:
         masks = [
@@ -331,6 +334,21 @@ def test_workers_take_no_signals(pool: Pool) -> None:
     before = blocking()
     start(pool, 4)
     assert blocking() == before + 3
+
+
+@linux
+def test_workers_may_run_everywhere_but_disturb_nobody(pool: Pool) -> None:
+    pool.block.idle_spin_ns = 0
+    start(pool, 4)
+    code().stress(pool, 2000)
+    while pool.stats().sleeping < 3:
+        time.sleep(1e-3)
+    assert pool.stats().wakes > 0
+    workers = [slot.thread for slot in pool.block.slots[:3]]
+    assert len({threading.get_native_id(), *workers}) == 4
+    for worker in workers:
+        assert os.sched_getaffinity(worker) == os.sched_getaffinity(0)
+        assert os.sched_getscheduler(worker) == os.SCHED_BATCH
 
 
 def test_fields_have_lines_of_their_own() -> None:

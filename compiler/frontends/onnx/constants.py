@@ -17,6 +17,7 @@ from .tensors import dense
 
 @handles("Constant", 1, 9, 11, 12, 13, 19, *LATE)
 def constant(r: NodeReader) -> Value:
+    """Numbers since version 12, sparse tensors since 11; no text."""
     kinds = [
         k
         for k in ("value", "sparse_value", "value_float", "value_floats", "value_int", "value_ints")
@@ -49,6 +50,7 @@ def position(r: NodeReader, index: int, length: int, end: bool = False) -> int:
 
 @handles("SequenceConstruct", 11)
 def sequence_construct(r: NodeReader) -> ValueSequence:
+    """All tensors of one dtype."""
     items = r.inputs()
     if any(v.type.dtype is not items[0].type.dtype for v in items):
         raise r.fail("the tensors differ in dtype")
@@ -57,23 +59,27 @@ def sequence_construct(r: NodeReader) -> ValueSequence:
 
 @handles("SequenceEmpty", 11)
 def sequence_empty(r: NodeReader) -> ValueSequence:
+    """No tensors."""
     r.attribute("dtype")
     return ValueSequence(())
 
 
 @handles("SequenceAt", 11)
 def sequence_at(r: NodeReader) -> Value:
+    """The position is known."""
     items = r.sequence(0)
     return items[position(r, 1, len(items))]
 
 
 @handles("SequenceLength", 11)
 def sequence_length(r: NodeReader) -> Value:
+    """A constant."""
     return r.constant(np.array(len(r.sequence(0)), np.int64), r.output_names[0])
 
 
 @handles("SequenceInsert", 11)
 def sequence_insert(r: NodeReader) -> ValueSequence:
+    """At the end if no position is given."""
     items = r.sequence(0)
     at = len(items) if r.optional(2) is None else position(r, 2, len(items), end=True)
     return ValueSequence((*items[:at], r.input(1), *items[at:]))
@@ -81,6 +87,7 @@ def sequence_insert(r: NodeReader) -> ValueSequence:
 
 @handles("SequenceErase", 11)
 def sequence_erase(r: NodeReader) -> ValueSequence:
+    """The last one if no position is given."""
     items = r.sequence(0)
     at = len(items) - 1 if r.optional(1) is None else position(r, 1, len(items))
     if not items:
@@ -90,6 +97,7 @@ def sequence_erase(r: NodeReader) -> ValueSequence:
 
 @handles("SplitToSequence", 11, 24)
 def split_to_sequence(r: NodeReader) -> ValueSequence:
+    """Parts of known number; keepdims counts only without sizes."""
     x = r.input(0)
     (axis,) = positive(r, [r.attribute("axis", 0)], x.type.rank)
     keep = bool(r.attribute("keepdims", 1))
@@ -123,6 +131,7 @@ def split_to_sequence(r: NodeReader) -> ValueSequence:
 
 @handles("ConcatFromSequence", 11)
 def concat_from_sequence(r: NodeReader) -> Value:
+    """Joined along an axis, or along a new one."""
     items = r.sequence(0)
     axis, new = r.required("axis"), bool(r.attribute("new_axis", 0))
     if not items:

@@ -23,7 +23,15 @@ from planish.compiler.dtypes import I64
 from planish.compiler.errors import ImportModelError, ParseError, PlanishError
 from planish.compiler.expr.nodes import Const, Expr, Var, const
 from planish.compiler.expr.sizes import number, volume
-from planish.compiler.graph.ir import Array, Graph, GraphBuilder, TensorType, Value, identifier
+from planish.compiler.graph.ir import (
+    Array,
+    Graph,
+    GraphBuilder,
+    TensorType,
+    Value,
+    collecting_assumptions,
+    identifier,
+)
 from planish.compiler.graph.verify import verify
 
 from . import functions
@@ -311,6 +319,8 @@ class _Importer:
             where = f"domain {domain!r}" if domain else "ONNX"
             raise ImportModelError(f"the model does not say which opset of {where} it uses")
         schema = functions.schema(node.op_type, opset, domain)
+        if schema is None and domain == "":
+            raise ImportModelError(f"there is no operator {node.op_type} in opset {opset}")
         entry = HANDLERS.get((domain, node.op_type))
         if schema is not None:
             functions.check_against(schema, node)
@@ -324,7 +334,8 @@ class _Importer:
                 )
             reader = NodeReader(node, version, inputs, self.builder, self.folder)
             try:
-                found = entry.handle(reader)
+                with collecting_assumptions(self.builder.constraints):
+                    found = entry.handle(reader)
             except (ArithmeticError, IndexError, ValueError) as error:
                 if isinstance(error, PlanishError):
                     raise
@@ -336,11 +347,7 @@ class _Importer:
             if (body := functions.body_of(schema, node, opset, types)) is not None:
                 return self.call(body, node, inputs, scope)
         name = f"{domain}.{node.op_type}" if domain else node.op_type
-        raise ImportModelError(
-            f"there is no operator {name} in opset {opset}"
-            if schema is None
-            else f"operator {name} (opset {opset}) is not supported"
-        )
+        raise ImportModelError(f"operator {name} (opset {opset}) is not supported")
 
     def call(
         self,

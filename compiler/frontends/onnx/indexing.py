@@ -24,11 +24,13 @@ from planish.compiler.ops.shape import Reshape
 from .reader import NodeReader, handles
 from .shape import LATE, positive
 
-_FAR = 1 << 31  # a bound at least this far is "to the end", whatever the dimension
+_FAR = (1 << 31) - 1  # a bound at least this far is "to the end" of a symbolic dimension
+_STEP = 1 << 41  # a step this great leaves every dimension
 
 
 @handles("Slice", 1, 10, 11, 13)
 def slice_(r: NodeReader) -> Value:
+    """Attributes before version 10, inputs with steps since."""
     x = r.input(0)
     starts: Sequence[Expr]
     ends: Sequence[Expr]
@@ -50,9 +52,9 @@ def slice_(r: NodeReader) -> Value:
     for axis, start, end, step in zip(positive(r, axes, rank), starts, ends, steps, strict=True):
         if step == 0:
             raise r.fail("a step is 0")
+        step = max(-_STEP, min(_STEP, step))
         extent = x.type.shape[axis]
         first, count = clamped(start, end, step, extent)
-        step = max(-_FAR, min(_FAR, step))
         if same_as_one(count):
             step = 1
         from_[axis], by[axis], shape[axis] = first, step, count
@@ -60,6 +62,7 @@ def slice_(r: NodeReader) -> Value:
 
 
 def same_as_one(e: Expr) -> bool:
+    """Whether this is the number 1."""
     return isinstance(e, Const) and e.value == 1
 
 
@@ -81,6 +84,7 @@ def clamped(start: Expr, end: Expr, step: int, extent: Expr) -> tuple[Expr, Expr
 
 
 def same(e: Expr, value: int) -> bool:
+    """Whether this is that number."""
     return isinstance(e, Const) and e.value == value
 
 
@@ -88,7 +92,7 @@ def from_front(index: Expr, extent: Expr) -> Expr:
     """An index counted from the front; what is far off stays far off."""
     if isinstance(index, Const):
         value = int(index.value)
-        if abs(value) >= _FAR:
+        if abs(value) >= _FAR and not isinstance(extent, Const):
             return as_expr(_FAR if value > 0 else -_FAR)
         return normal(index + extent) if value < 0 else index
     if at_least(index, 0):
@@ -98,7 +102,7 @@ def from_front(index: Expr, extent: Expr) -> Expr:
 
 def clamp(index: Expr, low: Expr, high: Expr, empty: Expr | None = None) -> Expr:
     """``index`` held between two bounds; that a symbolic extent has one element is assumed."""
-    if isinstance(index, Const):
+    if isinstance(index, Const) and not isinstance(high, Const):
         if index.value >= _FAR:
             return high
         if index.value <= -_FAR:
@@ -125,6 +129,7 @@ def same_difference(extent: Expr, index: Expr) -> bool:
 
 @handles("Gather", 1, 11, 13)
 def gather(r: NodeReader) -> Value:
+    """Known, evenly spaced indices make a slice."""
     x, indices = r.input(0), r.input(1)
     (axis,) = positive(r, [r.attribute("axis", 0)], x.type.rank)
     progression = as_progression(indices, x.type.shape[axis])
@@ -161,7 +166,7 @@ def gather(r: NodeReader) -> Value:
 
 
 def as_progression(indices: Value, extent: Expr) -> tuple[Expr, int, int] | None:
-    """Known indices as first, step and count, if they are evenly spaced: then a slice reads them."""
+    """Known indices as first, step and count, if they are evenly spaced."""
     content = indices.content
     if not content:
         return None
@@ -182,17 +187,20 @@ def as_progression(indices: Value, extent: Expr) -> tuple[Expr, int, int] | None
 
 @handles("GatherElements", 11, 13)
 def gather_elements(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(GatherElements(r.attribute("axis", 0)), r.input(0), r.input(1))
 
 
 @handles("GatherND", 11, 12, 13)
 def gather_nd(r: NodeReader) -> Value:
+    """batch_dims since version 12."""
     batch = r.attribute("batch_dims", 0) if r.version >= 12 else 0
     return r.one(GatherND(batch), r.input(0), r.input(1))
 
 
 @handles("Pad", 2, 11, 13, 18, 19, *LATE)
 def pad(r: NodeReader) -> Value:
+    """Attributes before version 11; axes since 18, wrap since 19."""
     x = r.input(0)
     rank = x.type.rank
     mode = r.attribute("mode", "constant")
@@ -238,6 +246,7 @@ def plain(array: Array) -> float | int | bool:
 
 @handles("CumSum", 11, 14)
 def cumsum(r: NodeReader) -> Value:
+    """All versions alike."""
     x = r.input(0)
     axes = r.ints(1, "the axis")
     if len(axes) != 1:
@@ -249,6 +258,7 @@ def cumsum(r: NodeReader) -> Value:
 
 @handles("Trilu", 14)
 def trilu(r: NodeReader) -> Value:
+    """The diagonal is known."""
     k: Expr = as_expr(0)
     if r.optional(1) is not None:
         content = r.content(1, "the diagonal")
@@ -256,12 +266,13 @@ def trilu(r: NodeReader) -> Value:
             raise r.fail(f"there are {len(content)} diagonals")
         k = content[0]
         if isinstance(k, Const):
-            k = as_expr(max(-_FAR, min(_FAR, int(k.value))))
+            k = as_expr(max(-_STEP, min(_STEP, int(k.value))))
     return r.one(Trilu(bool(r.attribute("upper", 1)), k), r.input(0))
 
 
 @handles("OneHot", 9, 11, 28)
 def one_hot(r: NodeReader) -> Value:
+    """The depth is known; all versions alike."""
     depth_value = r.input(1)
     if depth_value.type.dtype.is_float:
         array = r.array(1)

@@ -213,4 +213,5 @@ class NodeReader:
 
 
 def is_const(e: Expr) -> bool:
+    """Whether this is a number."""
     return isinstance(e, Const)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from planish.compiler.dtypes import F32
+from planish.compiler.dtypes import F32, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Like, Mul, as_expr
 from planish.compiler.graph.ir import Value
@@ -168,9 +168,7 @@ def _scaled(r: NodeReader, old: Expr, scale: float) -> Dim:
         inverse = Fraction(1, round(1 / scale))
         exact = inverse if np.float32(float(inverse)) == np.float32(scale) else exact
     if max(exact.numerator, exact.denominator) > _SIMPLE:
-        # The product rounds to float32: to an integer, if it lacks half a unit in the last place.
-        units = Fraction(float(np.spacing(np.float32(scale))))
-        exact += units / 4
+        return n.cast(n.mul(n.cast(old, F32), n.const(scale, F32)), I64)
     return n.floordiv(n.mul(old, exact.numerator), exact.denominator)
 
 

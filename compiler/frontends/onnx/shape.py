@@ -31,11 +31,13 @@ LATE = (21, 23, 24, 25)  # versions that only admitted more dtypes
 
 @handles("Identity", 1, 13, 14, 16, 19, *LATE)
 def identity(r: NodeReader) -> Item:
+    """No node: the input itself, a tensor or a sequence."""
     return r.item(0)
 
 
 @handles("Reshape", 5, 13, 14, 19, *LATE)
 def reshape(r: NodeReader) -> Value:
+    """0 copies a dimension (unless allowzero, since version 14), -1 is what is left."""
     x = r.input(0)
     wanted = r.content(1, "the shape")
     keeps_zero = bool(r.attribute("allowzero", 0)) if r.version >= 14 else False
@@ -48,7 +50,7 @@ def reshape(r: NodeReader) -> Value:
             free = k
             shape.append(as_expr(1))
         elif isinstance(d, Const) and d.value < 0:
-            raise r.fail(f"a dimension of the shape is {d}")
+            raise r.fail(f"a dimension of the shape is {d.value}")
         elif isinstance(d, Const) and d.value == 0 and not keeps_zero:
             if k >= x.type.rank:
                 raise r.fail(f"dimension {k} is copied from {x!r}, which has none")
@@ -73,6 +75,7 @@ def remainder(r: NodeReader, x: Value, others: Expr) -> Expr:
 
 @handles("Flatten", 1, 9, 11, 13, *LATE)
 def flatten(r: NodeReader) -> Value:
+    """Axes from the end since version 11."""
     x, axis = r.input(0), r.attribute("axis", 1)
     rank = x.type.rank
     if not -rank <= axis <= rank or (axis < 0 and r.version < 11):
@@ -102,6 +105,7 @@ def positive(r: NodeReader, axes: Sequence[int], rank: int) -> list[int]:
 
 @handles("Squeeze", 1, 11, 13, *LATE)
 def squeeze(r: NodeReader) -> Value:
+    """The axes are an attribute before version 13."""
     x, axes = r.input(0), given_axes(r)
     if axes is None:
         for d in x.type.shape:
@@ -120,6 +124,7 @@ def squeeze(r: NodeReader) -> Value:
 
 @handles("Unsqueeze", 1, 11, 13, *LATE)
 def unsqueeze(r: NodeReader) -> Value:
+    """The axes are an attribute before version 13."""
     x, axes = r.input(0), given_axes(r)
     if axes is None:
         raise r.fail("the axes are missing")
@@ -131,6 +136,7 @@ def unsqueeze(r: NodeReader) -> Value:
 
 @handles("Transpose", 1, 13, *LATE)
 def transpose(r: NodeReader) -> Value:
+    """Without perm the dimensions are reversed."""
     x = r.input(0)
     perm = r.attribute("perm")
     return r.one(Transpose(tuple(reversed(range(x.type.rank))) if perm is None else tuple(perm)), x)
@@ -138,21 +144,25 @@ def transpose(r: NodeReader) -> Value:
 
 @handles("Concat", 4, 11, 13)
 def concat(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(Concat(r.required("axis")), *r.inputs())
 
 
 @handles("Expand", 8, 13)
 def expand(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(Expand(r.content(1, "the shape")), r.input(0))
 
 
 @handles("Tile", 6, 13)
 def tile(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(Tile(r.content(1, "the repetitions")), r.input(0))
 
 
 @handles("Split", 2, 11, 13, 18)
 def split(r: NodeReader) -> tuple[Value, ...]:
+    """Sizes are an attribute before version 13; num_outputs and a smaller last part since 18."""
     x, axis = r.input(0), r.attribute("axis", 0)
     (axis,) = positive(r, [axis], x.type.rank)
     extent = x.type.shape[axis]
@@ -190,6 +200,7 @@ def equal_parts(r: NodeReader, extent: Expr, count: int) -> tuple[Expr, ...]:
 
 @handles("Shape", 1, 13, 15, 19, *LATE)
 def shape(r: NodeReader) -> Value:
+    """start and end since version 15, held within the rank."""
     x = r.input(0)
     rank = x.type.rank
     start, end = 0, rank
@@ -202,16 +213,19 @@ def shape(r: NodeReader) -> Value:
 
 @handles("Size", 1, 13, 19, *LATE)
 def size(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(Size(), r.input(0))
 
 
 @handles("Where", 9, 16)
 def where(r: NodeReader) -> Value:
+    """All versions alike."""
     return r.one(Where(), *(r.input(k) for k in range(3)))
 
 
 @handles("Cast", 6, 9, 13, 19, *LATE, 28)
 def cast(r: NodeReader) -> Value:
+    """Versions differ in dtypes, and in options for those of 8 bits."""
     ignored_cast_options(r)
     return converted(r, r.input(0), dtype_of(r.required("to"), "attribute to"))
 
@@ -236,12 +250,14 @@ def ignored_cast_options(r: NodeReader) -> None:
 
 @handles("CastLike", 15, 19, *LATE)
 def cast_like(r: NodeReader) -> Value:
+    """As Cast, to the other input's dtype."""
     ignored_cast_options(r)
     return converted(r, r.input(0), r.input(1).type.dtype)
 
 
 @handles("ConstantOfShape", 9, 20, *LATE)
 def constant_of_shape(r: NodeReader) -> Value:
+    """Zeros of float unless a value is given."""
     value = r.tensor("value")
     value = np.zeros(1, np.float32) if value is None else value
     if value.size != 1:
@@ -260,6 +276,7 @@ def scalar(array: Array) -> Const:
 
 @handles("Range", 11, 27)
 def range_(r: NodeReader) -> Value:
+    """Integer limits may be symbolic, those of floats are numbers."""
     start, limit, delta = (r.input(k) for k in range(3))
     dtype = start.type.dtype
     if any(v.type.dtype is not dtype or v.type.size != 1 for v in (start, limit, delta)):
@@ -289,6 +306,7 @@ def range_(r: NodeReader) -> Value:
 
 @handles("DepthToSpace", 1, 11, 13, 28)
 def depth_to_space(r: NodeReader) -> Value:
+    """mode since version 11."""
     x, block = r.input(0), r.required("blocksize")
     mode = r.attribute("mode", "DCR") if r.version >= 11 else "DCR"
     if mode not in ("DCR", "CRD"):
@@ -307,6 +325,7 @@ def depth_to_space(r: NodeReader) -> Value:
 
 @handles("SpaceToDepth", 1, 13, 28)
 def space_to_depth(r: NodeReader) -> Value:
+    """mode since version 28."""
     x, block = r.input(0), r.required("blocksize")
     mode = r.attribute("mode", "DCR") if r.version >= 28 else "DCR"
     if mode not in ("DCR", "CRD"):
@@ -339,6 +358,7 @@ def divided(r: NodeReader, extent: Expr, by: int) -> Expr:
 
 @handles("EyeLike", 9, 22)
 def eye_like(r: NodeReader) -> Value:
+    """For a matrix of known size: a constant."""
     x = r.input(0)
     code = r.attribute("dtype")
     dtype = x.type.dtype if code is None else dtype_of(code, "attribute dtype")

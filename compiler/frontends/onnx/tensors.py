@@ -31,11 +31,11 @@ from planish.compiler.errors import ImportModelError
 from planish.compiler.graph.ir import Array
 
 DTYPES: Final[dict[int, DType]] = {
-    1: F32, 2: U8, 3: I8, 4: U16, 5: I16, 6: I32, 7: I64, 9: BOOL, 10: F16, 11: F64, 12: U32, 13: U64,
-    16: BF16,
+    1: F32, 2: U8, 3: I8, 4: U16, 5: I16, 6: I32, 7: I64, 9: BOOL, 10: F16, 11: F64, 12: U32,
+    13: U64, 16: BF16,
 }  # fmt: skip
 
-MAX_BYTES: Final = 1 << 40  # of one tensor: no real one is larger, and nothing overflows
+MAX_BYTES: Final = 1 << 40  # of one tensor: none is larger, and nothing overflows
 
 
 def dtype_of(code: int, where: str) -> DType:
@@ -48,9 +48,7 @@ def dtype_of(code: int, where: str) -> DType:
     try:
         name = onnx.TensorProto.DataType.Name(code)
     except ValueError:
-        raise ImportModelError(
-            f"{where} has the element type {code}, which does not exist"
-        ) from None
+        raise ImportModelError(f"{where} has the unknown element type {code}") from None
     raise ImportModelError(f"{where} has elements of {name}, which are not supported")
 
 

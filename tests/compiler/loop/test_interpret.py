@@ -169,6 +169,37 @@ def f(x: f32[2, 9], *, y: f32[2]):
 
 
 @both
+def test_elements_that_no_update_reaches_are_the_starting_value(vectorize: bool):
+    """Lanes of a reduction of 5 elements in steps of 4 by 8 lanes."""
+    text = """\
+def f(x: f32[n], *, y: f32[9, 8]):
+    for l in serial(9):
+        for k in serial(4):
+            for j in serial(8):
+                with block("y", i0=spatial(9, l), i1=spatial(8, j), r0=reduce(4, k), init=f32(0.5), where=k * 8 + j < n and WHERE):
+                    y[i0, i1] += x[r0 * 8 + i1]"""
+    every = text.replace(" and WHERE", "")
+    found = run(every, [1] * 5, vectorize=vectorize)
+    np.testing.assert_array_equal(found, [[1.5] * 5 + [0.5] * 3] * 9)
+    with pytest.raises(InternalError, match=r"y\[0, 7\] is not written"):
+        run(text.replace("WHERE", "j < 7"), [1] * 5, vectorize=vectorize)
+
+
+@both
+def test_a_reduction_may_be_done_again(vectorize: bool):
+    """In tiles that overlap."""
+    text = """\
+def f(x: f32[10, 9], *, y: f32[10]):
+    for to in serial(3):
+        for k in serial(9):
+            for ti in serial(4):
+                with block("y", i0=spatial(10, to * 3 + ti), r0=reduce(9, k), init=f32(0.0)):
+                    y[i0] += x[i0, r0]"""
+    x = np.arange(90).reshape(10, 9)
+    np.testing.assert_array_equal(run(text, x, vectorize=vectorize), x.sum(1))
+
+
+@both
 def test_a_reduction_without_start_continues(vectorize: bool):
     text = """\
 def f(x: f32[2, 9], *, y: f32[2]):

@@ -12,7 +12,7 @@ from planish.compiler.errors import InternalError
 from planish.compiler.expr.nodes import Const, Var
 from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Seq
 from planish.compiler.loop.text import parse
-from planish.compiler.loop.verify import verify
+from planish.compiler.loop.verify import verify, verify_stored
 
 from .programs import PROGRAMS, Program, functions, matmul, name
 
@@ -95,7 +95,6 @@ def test_what_is_wrong_is_named(old: str, new: str, message: str | None, node: s
             "thread.x is bound",
         ),
         ("if n:\n    pass", "the condition is not bool"),
-        ('T = buffer(f32[n], "register")\npass', "a register buffer's shape is not constant"),
         ('T = buffer(f32[m], "local")\npass', "m is not known here"),
         ('T = buffer(f32[2], "param")\npass', "param is no scope of a temporary"),
         (
@@ -163,6 +162,14 @@ def test_declarations_are_distinct_names():
         verify(func.with_(temps=(Buffer("in", F32, (), "local"),)))
     with pytest.raises(InternalError, match="more results than parameters"):
         verify(func.with_(outputs=4))
+
+
+def test_stored_registers_have_a_constant_shape():
+    func = body('T = buffer(f32[n], "register")\npass')
+    assert verify(func) is func
+    with pytest.raises(InternalError, match="a register buffer's shape is not constant"):
+        verify_stored(func)
+    assert verify_stored(matmul().function) == matmul().function
 
 
 def test_sequences_are_flat():

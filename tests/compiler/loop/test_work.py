@@ -5,7 +5,7 @@ from planish.compiler.expr.nodes import Call, Const, Expr, Load, Var, mul
 from planish.compiler.loop.ir import Block, Buffer, Function, Iter, seq
 from planish.compiler.loop.work import argument_bytes, flops
 
-N, I, K = Var("n"), Var("i"), Var("k")
+N, J, K = Var("n"), Var("j"), Var("k")
 
 
 def spatial(var: Var, extent: Expr | int) -> Iter:
@@ -21,14 +21,14 @@ def test_a_product_and_a_chain() -> None:
     )
     product = Block(
         "product",
-        (spatial(I, N), Iter(K, Const(16, I64), "reduce", K)),
+        (spatial(J, N), Iter(K, Const(16, I64), "reduce", K)),
         "y",
-        (I,),
-        mul(Load("x", (I, K), F32), Load("w", (K,), F32)),
+        (J,),
+        mul(Load("x", (J, K), F32), Load("w", (K,), F32)),
         "sum",
         Const(0.0, F32),
     )
-    chain = Block("chain", (spatial(I, N),), "z", (I,), Call("exp", (Load("y", (I,), F32),), F32))
+    chain = Block("chain", (spatial(J, N),), "z", (J,), Call("exp", (Load("y", (J,), F32),), F32))
     func = Function("f", (x, w, z), 1, (N,), (y,), seq(product, chain))
     assert str(flops(func)) == "n * 16 * 2 + n"
     assert str(argument_bytes(func)) == "n * 16 * 4 + 64 + n * 4"

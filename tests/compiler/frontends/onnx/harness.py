@@ -116,8 +116,8 @@ def check(
 ) -> Graph:
     """Import, run by the operators' references and compare; the graph, for further questions.
 
-    ``want`` is what another runtime gives, if not given. ``symbolic``: the same once more with every
-    dimension of the inputs a symbol. The graph's text must parse back.
+    ``want`` is what another runtime gives, if not given. ``symbolic``: the same once more with
+    every dimension of the inputs a symbol. The graph's text must parse back.
     """
     if isinstance(model_or_node, onnx.ModelProto):
         models = [model_or_node]
@@ -162,7 +162,7 @@ def compare(got: Sequence[Array], want: Sequence[Array], tolerance: float = 1e-5
         np.testing.assert_allclose(x[finite], y[finite], rtol=0, atol=tolerance * scale)
 
 
-def node(op_type: str, inputs: str, outputs: str = "y", **attributes: Any) -> onnx.NodeProto:
+def node(op_type: str, inputs: str, outputs: str = "out", **attributes: Any) -> onnx.NodeProto:
     """A node; names are separated by spaces, and ``-`` stands for one that is left out."""
     split = lambda text: ["" if t == "-" else t for t in text.split()]  # noqa: E731
     return helper.make_node(op_type, split(inputs), split(outputs), **attributes)

@@ -37,14 +37,14 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 2, 4, 5, 3), (3, 2, 2, 3, 1), {"strides": [1, 2, 1], "pads": [0, 1, 0, 1, 0, 0]}),
     ((1, 2, 5, 5), (3, 2, 1, 1), {"strides": [2, 2]}),
     *(
-        ((1, 2, *size), (3, 2, *kernel), {"auto_pad": pad, "strides": [2, 3], "dilations": [1, 2]})
+        ((1, 2, *size), (3, 2, *kernel), {"auto_pad": pad, "strides": [2, 3]})
         for pad in SAME
         for size, kernel in (((7, 9), (3, 2)), ((6, 8), (4, 3)), ((5, 5), (1, 1)))
     ),
 ]
 
 
-@pytest.mark.parametrize("opset", [7, 11, 22])
+@pytest.mark.parametrize("opset", [7, 22])
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
 def test_conv(case: tuple[Any, ...], opset: int) -> None:
     x, w, attributes = case
@@ -95,7 +95,7 @@ TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("opset", [7, 11, 22])
+@pytest.mark.parametrize("opset", [7, 11])
 @pytest.mark.parametrize("case", TRANSPOSED, ids=str)
 def test_conv_transpose(case: tuple[Any, ...], opset: int) -> None:
     x, w, attributes = case
@@ -138,7 +138,7 @@ POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     *(
         ((1, 2, *size), {"kernel_shape": kernel, "strides": [2, 3], "auto_pad": pad})
         for pad in SAME
-        for size, kernel in (((7, 9), [3, 2]), ((6, 8), [4, 3]), ((8, 8), [1, 1]))
+        for size, kernel in (((7, 8), [3, 3]), ((6, 8), [4, 3]), ((9, 9), [2, 4]))
     ),
 ]
 CEIL: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -162,7 +162,7 @@ def test_max_pool_of_old_versions(case: tuple[Any, ...], opset: int) -> None:
     check(node("MaxPool", "x", **case[1]), {"x": f32(*case[0])}, opset=opset)
 
 
-@pytest.mark.parametrize("opset", [10, 11, 12, 22])
+@pytest.mark.parametrize("opset", [10, 12])
 @pytest.mark.parametrize("case", [*POOLS[:5], *CEIL, *DILATED], ids=str)
 @pytest.mark.parametrize("order", [0, 1])
 def test_max_pool_and_indices(case: tuple[Any, ...], opset: int, order: int) -> None:
@@ -186,13 +186,31 @@ def test_max_pool_with_same_lower_and_stride() -> None:
     check(step, {"x": x}, want=[np.array([[[1, 4, 7]]], np.float32)])
 
 
+@pytest.mark.parametrize(("upper", "want"), [(True, [1, 4]), (False, [0, 3])])
+def test_pools_cut_where_windows_leave_gaps(upper: bool, want: list[int]) -> None:
+    """Of 1 + 3 - 6 pads a half, towards 0, is in front; if lower, of one more."""
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 6)
+    auto_pad = "SAME_UPPER" if upper else "SAME_LOWER"
+    step = node("MaxPool", "x", auto_pad=auto_pad, kernel_shape=[1], strides=[3])
+    check(step, {"x": x}, want=[np.array([[want]], np.float32)])
+
+
+def test_same_pads_reach_over_dilated_windows() -> None:
+    x = np.arange(5, dtype=np.float32).reshape(1, 1, 5)
+    step = node("MaxPool", "x", auto_pad="SAME_UPPER", kernel_shape=[2], dilations=[3])
+    check(step, {"x": x}, want=[np.array([[[2, 3, 4, 2, 3]]], np.float32)])
+    weights = {"w": np.ones((1, 1, 2), np.float32)}
+    step = node("Conv", "x w", auto_pad="SAME_UPPER", dilations=[3])
+    check(step, {"x": x}, constants=weights, want=[np.array([[[2, 3, 5, 2, 3]]], np.float32)])
+
+
 def test_max_pool_of_nan_is_nan() -> None:
     x = np.array([[[1, np.nan, 0, -1]]], np.float32)
     want = [np.array([[[np.nan, np.nan, 0]]], np.float32), np.array([[[1, 1, 2]]])]
     check(node("MaxPool", "x", "y i", kernel_shape=[2]), {"x": x}, want=want)
 
 
-@pytest.mark.parametrize("opset", [7, 10, 11, 19, 22])
+@pytest.mark.parametrize("opset", [7, 10, 19])
 @pytest.mark.parametrize("include", [0, 1])
 @pytest.mark.parametrize("case", [*POOLS, *CEIL, *DILATED], ids=str)
 def test_average_pool(case: tuple[Any, ...], include: int, opset: int) -> None:
@@ -212,7 +230,7 @@ def test_average_pool_counts_pads_only_within_the_padded_input() -> None:
     check(step, {"x": x}, want=[want])
 
 
-@pytest.mark.parametrize("opset", [7, 11, 18, 22])
+@pytest.mark.parametrize("opset", [7, 18])
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("case", [*POOLS[:4], *CEIL[:2], *DILATED[:1]], ids=str)
 def test_lp_pool(case: tuple[Any, ...], p: int, opset: int) -> None:
@@ -227,7 +245,8 @@ def test_global_pools(shape: tuple[int, ...], opset: int) -> None:
     inputs = {"x": f32(*shape)}
     check(node("GlobalAveragePool", "x"), inputs, opset=opset)
     check(node("GlobalMaxPool", "x"), inputs, opset=opset)
-    check(node("GlobalLpPool", "x", p=3), inputs, opset=opset)
+    norm = (np.abs(inputs["x"]) ** 3).sum(tuple(range(2, len(shape))), keepdims=True) ** (1 / 3)
+    check(node("GlobalLpPool", "x", p=3), inputs, opset=opset, want=[norm])
 
 
 # ----------------------------------------------------------------------------- matrix products
@@ -252,9 +271,9 @@ def test_matmul_of_integers_wraps_around() -> None:
     check(node("MatMul", "a b"), inputs, want=[np.array([[-(1 << 31)]], np.int32)], symbolic=False)
 
 
-@pytest.mark.parametrize("opset", [7, 9, 11, 13])
+@pytest.mark.parametrize("opset", [7, 11, 13])
 @pytest.mark.parametrize("c", [None, (), (1,), (5,), (3, 5), (1, 5), (3, 1)])
-@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (0.3, 0.7)])
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.3, 0.7)])
 def test_gemm(c: tuple[int, ...] | None, factors: tuple[float, float], opset: int) -> None:
     if c is None and opset < 11:
         pytest.skip("C is needed")
@@ -266,7 +285,9 @@ def test_gemm(c: tuple[int, ...] | None, factors: tuple[float, float], opset: in
             (inputs if trans_a and trans_b else constants)["c"] = f32(*c)
         names = "a b" if c is None else "a b c"
         step = node("Gemm", names, transA=trans_a, transB=trans_b, **given)
-        check(step, inputs, constants=constants, opset=opset, symbolic=c != (1, 5) and c != (3, 1))
+        check(
+            step, inputs, constants=constants, opset=opset, symbolic=c not in ((1, 5), (3, 1), (1,))
+        )
 
 
 def test_gemm_of_constant_bias_scales_it_at_import() -> None:
@@ -401,3 +422,13 @@ def test_sizes_stay_symbols() -> None:
     for size in (6, 7):
         x = f32(1, 2, size, size)
         assert run_reference(graph, {"x": x})[0].shape == (1, 2, 3, 3)
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("opset", [7, 8, 10, 11, 12, 18, 19, 22])
+def test_every_version(op_type: str, opset: int) -> None:
+    inputs, constants = {"x": f32(1, 2, 5, 5)}, {"w": f32(2, 2, 2, 2)}
+    if op_type.startswith("Conv"):
+        check(node(op_type, "x w"), inputs, constants=constants, opset=opset)
+    else:
+        check(node(op_type, "x", kernel_shape=[2, 2]), inputs, opset=opset)

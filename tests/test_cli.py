@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import planish
+from planish.cli import FAILED, FAULT, OK, UNUSABLE, build_parser, main
+
+# A subprocess finds planish where this process did, installed or not.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(planish.__file__).parent.parent)}
+RNG = np.random.default_rng(0)
+WEIGHTS = {
+    "w": RNG.standard_normal((16, 8), dtype=np.float32),
+    "b": RNG.standard_normal(8, dtype=np.float32),
+}
+
+
+def write_model(path: Path, rows: int | str = "batch") -> Path:
+    """y = relu(x @ w + b), also as ``z`` its sum over columns."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["product"]),
+            helper.make_node("Add", ["product", "b"], ["sum"]),
+            helper.make_node("Relu", ["sum"], ["y"]),
+        ],
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 8])],
+        [numpy_helper.from_array(array, name) for name, array in WEIGHTS.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("cli") / "layer.onnx")
+
+
+@pytest.fixture(scope="module")
+def compiled(model: Path) -> Path:
+    out = model.with_suffix(".planish")
+    planish.compile(model).save(out)
+    return out
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "in.npz", x=np.random.default_rng(1).standard_normal((3, 16), np.float32))
+    return tmp_path / "in.npz"
+
+
+def wanted(inputs: Path) -> np.ndarray:
+    out: np.ndarray = np.maximum(np.load(inputs)["x"] @ WEIGHTS["w"] + WEIGHTS["b"], 0)
+    return out
+
+
+def run(*words: object) -> int:
+    return main([str(w) for w in words])
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_compile_then_run(
+    model: Path, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, out = tmp_path / "m.planish", tmp_path / "out.npz"
+    assert run("compile", model, "-o", module, "--threads", 1, "--no-logs", "--report") == OK
+    text = capsys.readouterr().out
+    assert "in   x: f32[batch, 16]" in text
+    assert "default schedule" in text
+    assert run("run", module, "--inputs", inputs, "-o", out) == OK
+    assert "y: float32[3, 8]" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load(out)["y"], wanted(inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_run_a_model(model: Path, inputs: Path, tmp_path: Path) -> None:
+    for option in ([], ["--no-optimize"]):
+        assert run("run", model, "--inputs", inputs, "-o", tmp_path / "out.npz", *option) == OK
+        found = np.load(tmp_path / "out.npz")["y"]
+        np.testing.assert_allclose(found, wanted(inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_compile_as_json(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("compile", model, "-o", tmp_path / "m.planish", "--dim", "batch=2", "--json") == OK
+    facts = said(capsys)
+    assert facts["inputs"] == ["x: f32[2, 16]"]
+    assert facts["bytes"] == (tmp_path / "m.planish").stat().st_size
+    assert facts["functions"] >= 1
+
+
+def test_rebuilding_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    """Whatever the order of sets in a process."""
+    for seed in ("1", "2"):
+        out = str(tmp_path / f"{seed}.planish")
+        command = [sys.executable, "-m", "planish", "compile", str(model), "-o", out]
+        subprocess.run(command, check=True, env={**ENVIRONMENT, "PYTHONHASHSEED": seed})
+    assert (tmp_path / "1.planish").read_bytes() == (tmp_path / "2.planish").read_bytes()
+
+
+def test_compile_for_another_machine(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "arm.planish"
+    target = "llvm -mcpu=cortex-a76 -mtriple=aarch64-linux-gnu"
+    assert run("compile", model, "-o", out, "--target", target) == OK
+    if "aarch64" not in str(planish.compile(model).target):
+        with pytest.raises(planish.ParseError, match="for another machine"):
+            planish.load(out)
+
+
+def test_bench(model: Path, compiled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("bench", compiled, "--seconds", 0.05, "--dim", "batch=4") == OK
+    assert "planish" in capsys.readouterr().out
+    assert run("bench", model, "--seconds", 0.05, "--threads", 1) == OK
+    captured = capsys.readouterr()
+    assert "1 thread, milliseconds" in captured.out
+    assert "sizes taken as 1: batch" in captured.err
+
+
+def test_bench_beside_another_runtime(
+    model: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    words = ("bench", model, "--inputs", inputs, "--seconds", 0.05, "--against", "onnxruntime")
+    assert run(*words) == OK
+    assert "onnxruntime" in capsys.readouterr().out
+    assert run(*words, "--json") == OK
+    facts = said(capsys)
+    assert set(facts["seconds"]) == {"planish", "onnxruntime"}
+    assert facts["seconds"]["planish"]["median"] > 0
+
+
+def test_bench_profile(model: Path, inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("bench", model, "--inputs", inputs, "--seconds", 0.05, "--profile", "--threads", 1)
+    assert run(*words) == OK
+    assert "GFLOP/s" in capsys.readouterr().out
+    assert run(*words, "--json") == OK
+    facts = said(capsys)
+    assert facts["limits"]["threads"] == 1
+    assert all(facts["limits"][rate] > 1e8 for rate in ("flops", "read_bytes", "copy_bytes"))
+    assert sum(step["share"] for step in facts["profile"]) == pytest.approx(1)
+    assert max(step["gflops"] for step in facts["profile"]) > 0
+
+
+@pytest.mark.parametrize("oracle", ["reference", "onnxruntime"])
+def test_verify(model: Path, oracle: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if oracle == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    assert run("verify", model, "--against", oracle, "--dim", "batch=5") == OK
+    assert "right  y" in capsys.readouterr().out
+
+
+def test_verify_finds_the_first_node_that_is_off(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that computes relu(x) + 0.1 for relu(x)."""
+    from planish.compiler.ops.base import Op
+
+    relu = Op.registry["relu"]
+    honest = relu.element
+    monkeypatch.setattr(relu, "element", lambda self, x: honest(self, x) + 0.1)
+    assert run("verify", model, "--dim", "batch=5") == FAILED
+    text = capsys.readouterr().out
+    assert "WRONG  y" in text
+    assert "relu" in text
+    assert "first value that is off: y" in text
+    assert "cause: an operator's expression" in text
+
+
+@pytest.mark.parametrize("stage", ["graph", "fused", "loops", "llvm", "asm"])
+def test_show(model: Path, stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", model, "--stage", stage) == OK
+    assert len(capsys.readouterr().out) > 100
+    assert run("show", model, "--stage", stage, "--json") == OK
+    assert said(capsys)["stage"] == stage
+
+
+def test_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("target") == OK
+    assert "vector bytes" in capsys.readouterr().out
+    target = "llvm -mcpu=haswell -mtriple=x86_64-linux-gnu"
+    assert run("target", "--target", target, "--json") == OK
+    assert said(capsys)["isa"] == "avx2"
+
+
+def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANISH_THREADS", "3")
+    assert run("env") == OK
+    assert "is 3" in capsys.readouterr().out
+    assert run("env", "--json") == OK
+    assert said(capsys)["PLANISH_THREADS"]["value"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run none.onnx --inputs in.npz -o out.npz", "none.onnx cannot be read: No such file"),
+        ("run text.onnx --inputs in.npz -o out.npz", "text.onnx"),
+        ("run cut.planish --inputs in.npz -o out.npz", "cut.planish: the module file is damaged"),
+        ("run layer.planish --inputs none.npz -o out.npz", "none.npz cannot be read"),
+        ("run layer.planish --inputs text.onnx -o out.npz", "text.onnx is no .npz file"),
+        ("run layer.planish --inputs one.npy -o out.npz", "holds one array without a name"),
+        ("run layer.planish --inputs other.npz -o out.npz", "there is no input other"),
+        ("run layer.planish --inputs wide.npz -o out.npz", "dimension 1 must be 16"),
+        ("run layer.planish --inputs double.npz -o out.npz", "must be of f32"),
+        ("run layer.planish --inputs in.npz -o no/out.npz", "no/out.npz cannot be written"),
+        ("run layer.planish --inputs in.npz -o out.npz --target llvm", "is already compiled"),
+        ("compile layer.planish -o out.planish", "is already compiled"),
+        ("compile layer.onnx -o no/out.planish", "cannot be written"),
+        ("compile layer.onnx -o out.planish --target cuda", "cuda target is not built yet"),
+        ("compile layer.onnx -o out.planish --target interpreter", "cannot be compiled for"),
+        ("compile layer.onnx -o out.planish --dim rows=2", "rows"),
+        ("compile layer.onnx -o out.planish --threads 0", "threads is 0"),
+        ("compile layer.onnx -o out.planish --log none.jsonl", "no tuning log none.jsonl"),
+        ("bench layer.planish --against onnxruntime", "no model that other runtimes can read"),
+        ("bench layer.onnx --against abacus", "no comparison with abacus"),
+        ("bench layer.onnx --seconds 0", "--seconds must be more than 0"),
+        ("verify layer.planish", "holds no graph"),
+        ("show layer.planish", "is already compiled"),
+        ("target --target tpu", "there is no target 'tpu'"),
+    ],
+)
+def test_wrong_input(
+    words: str,
+    message: str,
+    model: Path,
+    compiled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("layer.onnx").write_bytes(model.read_bytes())
+    Path("layer.planish").write_bytes(compiled.read_bytes())
+    Path("cut.planish").write_bytes(compiled.read_bytes()[:-100])
+    Path("text.onnx").write_text("hello")
+    x = np.zeros((2, 16), np.float32)
+    np.save("one.npy", x)
+    np.savez("in.npz", x=x)
+    np.savez("other.npz", x=x, other=x)
+    np.savez("wide.npz", x=np.zeros((2, 17), np.float32))
+    np.savez("double.npz", x=x.astype(np.float64))
+    assert main(words.split()) == UNUSABLE
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_traceback_shows_where(tmp_path: Path) -> None:
+    with pytest.raises(planish.PlanishError):
+        run("show", tmp_path / "none.onnx", "--traceback")
+
+
+def test_a_fault_of_ours(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from planish import commands
+
+    def fail(*_: object) -> int:
+        raise KeyError("nothing")
+
+    monkeypatch.setattr(commands, "show", fail)
+    assert run("show", model) == FAULT
+    assert "a fault of planish: KeyError: 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["", "dance", "compile m.onnx", "run", "show m --stage soup", "run m --dim batch=x"]
+)
+def test_wrong_usage(words: str) -> None:
+    with pytest.raises(SystemExit) as exit:
+        build_parser().parse_args(words.split())
+    assert exit.value.code == UNUSABLE
+
+
+def test_the_program_itself(model: Path) -> None:
+    command = [sys.executable, "-m", "planish", "show", str(model)]
+    for words, text in ((command, "matmul"), ([*command[:3], "--help"], "compile")):
+        done = subprocess.run(words, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+        assert text in done.stdout
+
+
+def test_verify_blames_a_pass(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planish.compiler import pipeline
+    from planish.compiler.graph.ir import Graph
+
+    def spoil(graph: Graph) -> Graph:
+        constants = {v: a if a.ndim < 2 else 2 * a for v, a in graph.constants.items()}
+        return graph.with_(constants=constants)
+
+    bad = pipeline.Pass("spoil", spoil, lambda _: None)
+    monkeypatch.setattr(pipeline, "GRAPH_PASSES", (*pipeline.GRAPH_PASSES, bad))
+    assert run("verify", model, "--dim", "batch=5", "--json") == FAILED
+    facts = said(capsys)
+    assert facts["right"] is False
+    assert facts["blame"] == "the graph pass spoil"
+    assert facts["value"]["name"] == "product"
