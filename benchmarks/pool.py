@@ -1,25 +1,33 @@
 """What a parallel loop costs: hot, after a pause, and for two callers at once.
 
-``python benchmarks/pool.py [--samples 1000] [--threads 2] [--spin-us 20]`` prints a table for each.
-Loops are timed in machine code, so the call from Python is not part of a time.
+``python benchmarks/pool.py`` prints a table for each; ``--help`` lists the options. Loops are timed
+in machine code: the call from Python is no part of a time. On a machine that others use too,
+``--quiet`` keeps only samples of moments in which nobody else ran (Linux).
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import llvmlite.binding as llvm
 import numpy as np
+import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from planish.runtime.pool import Pool
 from planish.targets.llvm.pool import pool_ir
+
+Times: TypeAlias = npt.NDArray[np.int64]
 
 KERNELS = """
 define void @nothing(ptr %ctx, i64 %chunk) {
@@ -105,84 +113,115 @@ class Loops:
         self.pool.ensure(threads, self.address("planish_pool_worker"), self.engine)
         while self.pool.stats().workers < threads - 1:
             time.sleep(1e-4)
+        self.steps_per_us = 1.0
+        self.steps_per_us = 1e8 / self.nanoseconds(50, threads=1, chunks=1, chunk_us=1e5).min()
 
     def address(self, name: str) -> int:
         return int(self.engine.get_function_address(name))
 
     def nanoseconds(
-        self, samples: int, *, threads: int, chunks: int, chunk_us: float = 0
-    ) -> np.ndarray:
+        self, samples: int, *, threads: int, chunks: int, chunk_us: float = 0, fn: str = ""
+    ) -> Times:
         """Times of so many loops, one right after the other."""
         times = np.zeros(samples, np.int64)
         ctx = np.zeros(8 * (chunks + 1), np.int64)
-        ctx[0] = int(chunk_us * self.steps_per_us()) if chunk_us else 0
-        fn = self.address("work" if chunk_us else "nothing")
+        ctx[0] = int(chunk_us * self.steps_per_us)
+        kernel = self.address(fn or ("work" if chunk_us else "nothing"))
         self.sample(
-            self.pool.address, fn, ctx.ctypes.data, chunks, threads, samples, times.ctypes.data
+            self.pool.address, kernel, ctx.ctypes.data, chunks, threads, samples, times.ctypes.data
         )
         return times
 
-    _steps_per_us: float = 0
 
-    def steps_per_us(self) -> float:
-        if not self._steps_per_us:
-            times, ctx = np.zeros(50, np.int64), np.zeros(16, np.int64)
-            ctx[0] = 100_000
-            work, data = self.address("work"), ctx.ctypes.data
-            self.sample(self.pool.address, work, data, 1, 1, 50, times.ctypes.data)
-            self._steps_per_us = 100_000 / (times.min() / 1000)
-        return self._steps_per_us
+def others_us() -> float:
+    """How much processor time all other processes have used so far."""
+    ticks = [int(n) for n in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+    own = os.times()
+    busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    return (busy - own.user - own.system) * 1e6
 
 
-def row(name: str, times: np.ndarray) -> None:
+def measured(sample: Callable[[], Times], samples: int, quiet: bool) -> Times:
+    """So many samples or more; if ``quiet``, of spells in which others hardly ran."""
+    kept: list[Times] = []
+    while sum(map(len, kept)) < samples:
+        spell = []
+        began, before = time.perf_counter(), others_us() if quiet else 0
+        while time.perf_counter() - began < 0.15:
+            spell.append(sample())
+        if not quiet or others_us() - before < 0.1e6 * (time.perf_counter() - began):
+            kept += spell
+    return np.concatenate(kept)
+
+
+def row(name: str, times: Times) -> None:
+    """Print the distribution of times."""
     low, middle, high = (np.percentile(times, q) / 1000 for q in (0, 50, 99))
     print(f"{name:<34}{low:>10.2f}{middle:>10.2f}{high:>10.2f}{times.max() / 1000:>10.2f}")
 
 
 def title(name: str) -> None:
-    print(f"\n{name + ' (us)':<34}{'best':>10}{'p50':>10}{'p99':>10}{'worst':>10}")
+    """Print the head of a table."""
+    print(f"\n{name + ' (us)':<34}{'best':>10}{'p50':>10}{'p99':>10}{'worst':>10}", flush=True)
 
 
-def hot(loops: Loops, samples: int) -> None:
+def hot(loops: Loops, samples: int, quiet: bool) -> None:
+    """Loops one right after the other."""
+    threads = loops.threads
+
+    def show(name: str, threads: int, chunks: int, chunk_us: float = 0, fn: str = "") -> None:
+        def sample() -> Times:
+            return loops.nanoseconds(1000, threads=threads, chunks=chunks, chunk_us=chunk_us, fn=fn)
+
+        row(name, measured(sample, samples, quiet))
+
     title("empty loop, hot")
-    loops.nanoseconds(samples, threads=loops.threads, chunks=2)
-    clock = loops.nanoseconds(100 * samples, threads=1, chunks=0)
-    row("nothing but the clock", clock)
-    row("2 chunks, 1 thread", loops.nanoseconds(100 * samples, threads=1, chunks=2))
+    show("the clock alone", 1, 0)
+    show("2 chunks, 1 thread", 1, 2)
     for chunks in (2, 8, 64):
-        times = loops.nanoseconds(100 * samples, threads=loops.threads, chunks=chunks)
-        row(f"{chunks} chunks, {loops.threads} threads", times)
-    title("loop of 2 chunks of 2 us, hot")
-    for threads in (1, loops.threads):
-        times = loops.nanoseconds(10 * samples, threads=threads, chunks=2, chunk_us=2)
-        row(f"{threads} threads", times)
+        show(f"{chunks} chunks, {threads} threads", threads, chunks)
+    show("2 chunks that await each other", 2, 2, fn="meet")
+    title("loop of 2 chunks, hot")
+    for chunk_us in (0.5, 2, 10):
+        show(f"{chunk_us:g} us each, 1 thread", 1, 2, chunk_us)
+        show(f"{chunk_us:g} us each, {threads} threads", threads, 2, chunk_us)
 
 
-def idle(loops: Loops, samples: int, pauses_ms: list[float], total_us: float) -> None:
+def idle(loops: Loops, samples: int, quiet: bool, pauses_ms: list[float], total_us: float) -> None:
+    """Loops after a pause of all threads; serial and parallel ones in turn."""
     chunks = 4 * loops.threads
-    loop = {"chunks": chunks, "chunk_us": total_us / chunks}
-    counts = {"serial": 1, f"{loops.threads} threads": loops.threads}
-    title(f"loop of {chunks} chunks, {total_us:g} us in all")
-    for name, threads in counts.items():
-        row(f"{name}, hot", loops.nanoseconds(samples, threads=threads, **loop))
+    chunk_us = total_us / chunks
+
+    def loop(threads: int, count: int = 1) -> Times:
+        return loops.nanoseconds(count, threads=threads, chunks=chunks, chunk_us=chunk_us)
+
+    title(f"loop of {chunks} chunks, {total_us:g} us")
+    for threads in (1, loops.threads):
+        times = measured(partial(loop, threads, 100), samples, quiet)
+        row(f"{threads} threads, hot", times)
     for pause in pauses_ms:
-        times = {name: np.zeros(samples, np.int64) for name in counts}
-        for i in range(samples):
-            for name, threads in counts.items():
+
+        def both(pause: float = pause) -> Times:
+            out = []
+            for threads in (1, loops.threads):
                 time.sleep(pause / 1000)
-                times[name][i] = loops.nanoseconds(1, threads=threads, **loop)[0]
-        for name in counts:
-            row(f"{name}, after {pause:g} ms", times[name])
+                out.append(loop(threads))
+            return np.array(out).T
+
+        times = measured(both, samples, quiet)
+        row(f"1 thread, after {pause:g} ms", times[:, 0])
+        row(f"{loops.threads} threads, after {pause:g} ms", times[:, 1])
 
 
 def callers(loops: Loops, samples: int, count: int = 2) -> None:
+    """Several Python threads that call at once."""
     title("loop of 8 chunks of 25 us")
     each = 5 * samples
     for threads in (1, loops.threads):
         for together in range(1, count + 1):
-            times: list[np.ndarray] = []
+            times: list[Times] = []
 
-            def call(threads: int = threads, times: list[np.ndarray] = times) -> None:
+            def call(threads: int = threads, times: list[Times] = times) -> None:
                 times.append(loops.nanoseconds(each, threads=threads, chunks=8, chunk_us=25))
 
             running = [threading.Thread(target=call) for _ in range(together)]
@@ -196,17 +235,21 @@ def callers(loops: Loops, samples: int, count: int = 2) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    """Print all tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--spin-us", type=float, default=20)
-    parser.add_argument("--total-us", type=float, default=200)
+    parser.add_argument("--work-us", type=float, default=200, help="of the loops after a pause")
     parser.add_argument("--pauses-ms", type=float, nargs="*", default=[0.1, 1, 10, 100])
+    parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args()
     loops = Loops(options.threads, options.spin_us)
-    hot(loops, options.samples)
+    hot(loops, 10 * options.samples, options.quiet)
     callers(loops, options.samples)
-    idle(loops, options.samples, options.pauses_ms, options.total_us)
+    idle(loops, options.samples, options.quiet, options.pauses_ms, options.work_us)
     print(f"\n{loops.pool.stats()}")
 
 

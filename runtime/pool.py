@@ -55,6 +55,7 @@ _CALLS = {
     "riscv64": _COMMON_CALLS,
     "loongarch64": _COMMON_CALLS,
 }
+_NO_CALL = -1
 _FUTEX_WAKE_PRIVATE = 129
 
 # What a thread brings on itself: blocking these would only hide the report of a crash.
@@ -167,7 +168,7 @@ class Pool:
         if threads > self._wanted:
             with self._lock:
                 if threads > self._wanted:
-                    self._start(threads - self._wanted, worker_address, owner)
+                    self._start(threads - 1 - len(self._threads), worker_address, owner)
                     self._wanted = threads
         return threads
 
@@ -176,6 +177,8 @@ class Pool:
             self._code = worker_address, owner
             # One reference that even the interpreter's end doesn't take away.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+        if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
+            self.block.sched_setscheduler = _NO_CALL  # workers stay in the class asked for
         # A new thread has the mask of the one that makes it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
         try:
@@ -191,7 +194,7 @@ class Pool:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def stop(self) -> None:
-        """End all workers and wait for that; `ensure` may start new ones."""
+        """End all workers and wait for that, while no loop runs; `ensure` may start new ones."""
         with self._lock:
             self.block.stop = 1
             while self.block.workers:

@@ -2,9 +2,9 @@
 
 A value is made once: by the graph's inputs, as a constant, or by a node. Nodes stand in an order in
 which every value is made before it is used. A type is a dtype and a tuple of dimensions; a
-dimension is an ``i64`` expression over *symbols* (variables), each at least 0 and bound by the shapes
-of the inputs. Small integer and bool tensors may carry their known ``content``, element by element, as
-``i64`` or bool expressions over the same symbols.
+dimension is an ``i64`` expression over *symbols* (variables), each at least 0 and bound by the
+shapes of the inputs. Small integer and bool tensors may carry their known ``content``, element by
+element, as ``i64`` or bool expressions over the same symbols.
 
 ``constraints`` are conditions on symbols under which the graph is right; a call checks them.
 Identity of values and nodes is by object; passes build new graphs and share what did not change.
@@ -243,13 +243,7 @@ class GraphBuilder:
             array.flags.writeable = False
         dtype = from_numpy(array.dtype)
         type = TensorType(dtype, tuple(Const(int(d), I64) for d in array.shape))
-        content: Content | None = None
-        if dtype.is_int and array.size <= MAX_CONTENT:
-            numbers = [int(x) for x in array.ravel()]
-            if all(k <= I64.max for k in numbers):
-                content = tuple(const(k, I64) for k in numbers)
-        elif dtype is BOOL and array.size <= MAX_CONTENT:
-            content = tuple(Const(bool(x), BOOL) for x in array.ravel())
+        content = content_of(array)
         value = Value(self.fresh(name), type, content)
         self.constants[value] = array
         return value
@@ -304,6 +298,17 @@ class GraphBuilder:
             tuple(output_names) or tuple(v.name for v in outs),
             dict(self.defaults),
         )
+
+
+def content_of(array: Array) -> Content | None:
+    """The content of a constant: of small integer and bool ones whose numbers are all ``i64``."""
+    dtype = from_numpy(array.dtype)
+    if dtype.is_float or array.size > MAX_CONTENT:
+        return None
+    if dtype is BOOL:
+        return tuple(Const(bool(x), BOOL) for x in array.ravel())
+    numbers = [int(x) for x in array.ravel()]
+    return tuple(const(k, I64) for k in numbers) if all(k <= I64.max for k in numbers) else None
 
 
 def checked_content(type: TensorType, content: Content | None) -> Content | None:

@@ -25,14 +25,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import ALL, BOOL, I64, DType
+from planish.compiler.dtypes import ALL, I64, DType
 from planish.compiler.errors import InternalError, ParseError, PlanishError
 from planish.compiler.expr import text as expr_text
 from planish.compiler.expr.nodes import Const, Expr, dtype_named
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.registry import operator
 
-from .ir import Array, Content, Graph, Node, TensorType, Value, checked_content
+from .ir import Array, Content, Graph, Node, TensorType, Value, checked_content, content_of
 from .verify import verify
 
 MAX_INLINE: Final = 16  # elements of a constant that are written out
@@ -248,7 +248,7 @@ class _Parser:
             case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name("constant"), [inner], [])):
                 type = self.type_of(kind)
                 array = self.array(type, inner)
-                self.constants[self.make(name, type, tree, known(type, array))] = array
+                self.constants[self.make(name, type, tree, content_of(array))] = array
             case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name(op), args, keywords)):
                 self.node(tree, [name], [self.type_of(kind)], op, args, keywords)
             case ast.Assign([target], ast.Call(ast.Subscript(ast.Name(op), types), args, keywords)):
@@ -390,15 +390,6 @@ def _leaves(hint: Any) -> Iterator[type]:
             yield from _leaves(h)
     elif isinstance(hint, type):
         yield hint
-
-
-def known(type: TensorType, array: Array) -> Content | None:
-    """The known content of a constant."""
-    if type.dtype.is_float:
-        return None
-    if type.dtype is BOOL:
-        return checked_content(type, tuple(Const(bool(x), BOOL) for x in array.ravel()))
-    return checked_content(type, tuple(Const(int(x), I64) for x in array.ravel()[:1000]))
 
 
 __all__ = ["parse", "show", "show_attribute", "show_node", "show_type"]

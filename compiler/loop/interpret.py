@@ -36,7 +36,8 @@ from planish.compiler.expr.nodes import (
     walk,
 )
 
-from .ir import Block, Function, If, Loop, Seq, Stmt
+from .decompose import decompose
+from .ir import Block, Function, If, Loop, Seq, Stmt, blocks
 from .sites import start_where
 from .text import show_head, show_statement
 
@@ -70,7 +71,11 @@ def interpret(
     Errors: InternalError naming the block that does what it may not; TypeCheckError for inputs that
     are not what the function takes.
     """
-    run = _Run(func, inputs, sizes(func, inputs, symbols or {}), vectorize)
+    values = sizes(func, inputs, symbols or {})
+    every = {i.extent for b in blocks(func.body) for i in b.reduce if b.init is not None}
+    if any(evaluate(e, values) == 0 for e in every):
+        func = decompose(func)  # no iteration would store the starting value
+    run = _Run(func, inputs, values, vectorize)
     with np.errstate(all="ignore"):
         run.statement(func.body, dict(run.symbols))
     for b in func.results:

@@ -13,9 +13,10 @@ are visible. The loops around must run through the iterators' domain, each point
 may be repeated (recomputed) and that iterations in which ``where`` does not hold are left out.
 
 - a spatial block stores: ``buffer[indices] = value``
-- a reduction block updates: ``buffer[indices] = combine(buffer[indices], value)``, the element being ``init``
-  before the first update (the one with all reduce iterators 0), even if conditions of ``where`` on the reduction's
-  loops leave out that update, or all. A block with ``init`` None continues what is in the buffer.
+- a reduction block updates: ``buffer[indices] = combine(buffer[indices], value)``, the element being
+  ``init`` before the first update (the one with all reduce iterators 0), and if there is none: because
+  a symbolic extent is 0, or conditions of ``where`` on the reduction's loops leave it out. A block with
+  ``init`` None continues what is in the buffer.
 
 The order of a reduction's updates is not fixed: floats may be summed in any order.
 

@@ -4,8 +4,8 @@ The nest of a stage loops over its axes, outermost first, then over its reductio
 iterators bear the names of the axes and are bound to loops of the same names. Schedules start here.
 
 Inputs and results are ``param`` buffers, other stages ``global`` ones. Buffers and blocks are named
-after the tensors, without the number that made those unique. Symbolic extents are taken to be at
-least one; a reduction over a constant extent of zero stores its starting value.
+after the tensors, without the number that made those unique. Of a stage without elements no loop is
+made; a reduction over a constant extent of zero stores its starting value.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,30 @@ def compile(
     compiled; TypeCheckError for options that do not fit.
     """
     say = progress or (lambda _: None)
+    if CONFIG.time:
+        say = timed(say)
     _check_options(dims, threads, dtype, accuracy)
     _check_logs(logs)
     machine_target = resolve_target(target)
     graph = import_graph(model, dims, say)
-    return compile_imported(graph, machine_target, threads, optimize, accuracy, say)
+    module = compile_imported(graph, machine_target, threads, optimize, accuracy, say)
+    say("")
+    return module
+
+
+def timed(say: Progress) -> Progress:
+    """The same, also writing to stderr how long each thing took, when the next one begins."""
+    last: tuple[str, float] | None = None
+
+    def report(what: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if last is not None:
+            sys.stderr.write(f"{1e3 * (now - last[1]):9.1f} ms  {last[0]}\n")
+        last = (what, now) if what else None
+        say(what)
+
+    return report
 
 
 def compile_imported(
@@ -67,7 +87,7 @@ def compile_imported(
     Errors: CodegenError if it cannot be compiled.
     """
     program = make_program(graph, target, threads, optimize, say)
-    built = generate(program, target, say)
+    objects = generate(program, target, say)
     provenance = {
         "planish": __version__,
         "llvm": _llvm_version(),
@@ -76,7 +96,7 @@ def compile_imported(
         "accuracy": accuracy,
         "traces": dict(program.traces),
     }
-    return assemble(program, built, target, threads, provenance)
+    return assemble(program, objects, target, threads, provenance)
 
 
 def _check_options(
@@ -174,14 +194,6 @@ def with_work(program: Program) -> Program:
     return replace(program, steps=tuple(steps))
 
 
-@dataclass(frozen=True)
-class Built:
-    """Object code of a program, and how long it took to make, in seconds."""
-
-    objects: tuple[bytes, ...]
-    seconds: Mapping[str, float]
-
-
 def kernel_texts(program: Program, target: Llvm) -> list[str]:
     """The kernels and the thread pool as modules of LLVM IR."""
     from planish.targets.llvm.pool import pool_ir
@@ -190,7 +202,7 @@ def kernel_texts(program: Program, target: Llvm) -> list[str]:
     return [kernels_ir(program, target), pool_ir(target.triple)]
 
 
-def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> Built:
+def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> tuple[bytes, ...]:
     """Object code: the kernels with the thread pool, and the entry point.
 
     Errors: CodegenError.
@@ -199,22 +211,18 @@ def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> 
     from planish.targets.llvm.native import object_code
 
     say(f"generating {len(program.functions)} functions")
-    start = time.perf_counter()
     texts = kernel_texts(program, target)
-    middle = time.perf_counter()
     say(f"compiling {len(program.functions)} functions")
     called = tuple(dict.fromkeys(step.function for step in program.steps))
-    objects = (
+    return (
         object_code(texts, target, exports=called),
         object_code(entry_ir(program), target, level=0),
     )
-    end = time.perf_counter()
-    return Built(objects, {"generate": middle - start, "llvm": end - middle})
 
 
 def assemble(
     program: Program,
-    built: Built,
+    objects: Sequence[bytes],
     target: Llvm,
     threads: int | None,
     provenance: Mapping[str, Any] | None = None,
@@ -227,7 +235,7 @@ def assemble(
 
     return Module(
         interface_of(program),
-        built.objects,
+        objects,
         program.constants,
         defaults=program.defaults,
         threads=threads,

@@ -84,7 +84,7 @@ _LINES: tuple[tuple[tuple[str, type], ...], ...] = (
         ("clock", ctypes.c_int32),  # of clock_gettime
         ("idle_spin_ns", ctypes.c_int64),  # how long a worker looks for a job before it sleeps
         ("wait_spin_ns", ctypes.c_int64),  # how long a caller waits for chunks before it sleeps
-        # The numbers of Linux's system calls; 0: there is no such call.
+        # The numbers of Linux's system calls; futex 0: this is not Linux, and none is made.
         ("futex", ctypes.c_int64),
         ("gettid", ctypes.c_int64),
         ("getcpu", ctypes.c_int64),
@@ -138,6 +138,7 @@ class Block(ctypes.Structure):
     idle_spin_ns: int
     wait_spin_ns: int
     futex: int
+    sched_setscheduler: int
     stop: int
     started: int
     workers: int
@@ -693,27 +694,36 @@ come:
   %stop = field stop
   %workers = field workers
   %slots = field slots
+  %idle_spin_ns = field idle_spin_ns
+  %futex = field futex
   %gettid = field gettid
   %setscheduler = field sched_setscheduler
+  %word = field word
+  %priority = alloca i64, align 8
+  %patience = load i64, ptr %idle_spin_ns
   %slot = getelementptr inbounds [SLOT_BYTES x i8], ptr %slots, i32 %index
+  %number = load i64, ptr %futex
+  %calls = icmp ne i64 %number, 0
+  br i1 %calls, label %present, label %begin
+
+present:
   %thread = getelementptr inbounds i8, ptr %slot, i64 THREAD
   %gettid.number = load i64, ptr %gettid
   %id = call i64 (i64, ...) @syscall(i64 %gettid.number)
   %id.32 = trunc i64 %id to i32
   store i32 %id.32, ptr %thread
-  %priority = alloca i64, align 8
   store i64 0, ptr %priority
   %setscheduler.number = load i64, ptr %setscheduler
   %set = call i64 (i64, ...) @syscall(
       i64 %setscheduler.number, i64 0, i64 SCHED_BATCH, ptr %priority)
-  %word = field word
-  %idle_spin_ns = field idle_spin_ns
-  %patience = load i64, ptr %idle_spin_ns
+  br label %begin
+
+begin:
   %came = atomicrmw add ptr %workers, i32 1 seq_cst
   br label %fresh
 
 fresh:
-  %fresh.seen = phi i64 [ 0, %come ], [ %generation, %join ], [ %seen, %sleep ]
+  %fresh.seen = phi i64 [ 0, %begin ], [ %generation, %join ], [ %seen, %sleep ]
   %since = call i64 @planish_pool_clock(ptr %pool)
   br label %look
 

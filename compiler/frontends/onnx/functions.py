@@ -8,13 +8,12 @@ from typing import Any, TypeAlias
 
 import onnx
 import onnx.defs
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.expr.nodes import Const
 from planish.compiler.graph.ir import TensorType
 
-from .protos import check_node
+from .protos import DecodeError, check_node
 from .tensors import DTYPES, text
 
 Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
@@ -26,10 +25,9 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 def schema(op_type: str, opset: int, domain: str) -> Any | None:
     """What ONNX says of an operator in an opset, or None if it has none of the name."""
     try:
-        found = onnx.defs.get_schema(op_type, opset, domain)
+        return onnx.defs.get_schema(op_type, opset, domain)
     except (onnx.defs.SchemaError, RuntimeError, TypeError):
         return None
-    return None if found.deprecated else found
 
 
 def check_against(schema: Any, node: onnx.NodeProto) -> None:

@@ -319,9 +319,10 @@ class _Importer:
             where = f"domain {domain!r}" if domain else "ONNX"
             raise ImportModelError(f"the model does not say which opset of {where} it uses")
         schema = functions.schema(node.op_type, opset, domain)
-        if schema is None and domain == "":
-            raise ImportModelError(f"there is no operator {node.op_type} in opset {opset}")
         entry = HANDLERS.get((domain, node.op_type))
+        withdrawn = schema is not None and schema.deprecated and entry is None
+        if (schema is None and domain == "") or withdrawn:
+            raise ImportModelError(f"there is no operator {node.op_type} in opset {opset}")
         if schema is not None:
             functions.check_against(schema, node)
         if entry is not None:

@@ -9,16 +9,15 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
 from planish.compiler.graph.ir import Array, Value, assume
 from planish.compiler.ops.indexing import (
-    PAD_MODES,
     CumSum,
     Gather,
     GatherElements,
     GatherND,
     OneHot,
-    Pad,
     Slice,
     Trilu,
 )
+from planish.compiler.ops.padding import PAD_MODES, Pad
 from planish.compiler.ops.shape import Reshape
 
 from .reader import NodeReader, handles

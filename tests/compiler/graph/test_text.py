@@ -17,7 +17,7 @@ from planish.compiler.graph.verify import verify
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.creation import Cast, Range
 from planish.compiler.ops.elementwise import Add
-from planish.compiler.ops.indexing import Pad
+from planish.compiler.ops.padding import Pad
 from planish.compiler.ops.registry import load_operators
 from planish.compiler.ops.shape import Reshape, Split
 
@@ -141,7 +141,7 @@ HEAD = "def f(x: f32[n, 4]) -> (y,):\n    "
         ("def f(", "not a graph"),
         ("def f(x) -> (x,):\n    pass", "the type of x is missing"),
         ("def f(x: f33[2]) -> (x,):\n    pass", "f33.2. is no type"),
-        ("def f(x: f32[2], x: f32[2]) -> (x,):\n    pass", "not a graph"),
+        ("def f(x: f32[2], x: f32[2]) -> (x,):\n    pass", "x is made twice"),
         ("def f(x: f32[2]) -> x:\n    pass", "a tuple of names"),
         ("def f(x: f32[2]) -> (z,):\n    pass", "no value z"),
         (HEAD + "y: f32[n, 4] = reluu(x)", "no operator reluu"),

@@ -56,7 +56,7 @@ OTHER = Value("other", tensor(F32, N))
         (lambda g: with_node(g, 1, outputs=(Value("z", tensor(F32, 3)),)), "its shape rule gives"),
         (lambda g: with_node(g, 1, outputs=(Value("z", tensor(I64, N)),)), "its shape rule gives"),
         (lambda g: with_node(g, 1, outputs=g.nodes[1].outputs * 2), "it gives 1 values"),
-        (lambda g: with_node(g, 0, inputs=(list(g.constants)[0],)), "its shape rule says: is not"),
+        (lambda g: with_node(g, 0, inputs=(list(g.constants)[0],)), "its shape rule gives i64"),
         (
             lambda g: g.with_(constants={v: a[:1] for v, a in g.constants.items()}),
             "the constant is",
