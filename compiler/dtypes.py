@@ -11,13 +11,19 @@ import numpy as np
 from .errors import TypeCheckError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type; ``kind`` is ``f`` (float), ``i`` (signed), ``u`` (unsigned) or ``b``."""
+    """An element type; ``kind`` is ``f`` (float), ``i`` (signed), ``u`` (unsigned) or ``b``.
+
+    There is one object of each: compare with ``is``.
+    """
 
     name: str
     kind: str
     bits: int
+
+    def __reduce__(self) -> str:
+        return self.name.upper()  # the object of that name in this module, when unpickled too
 
     def __str__(self) -> str:
         return self.name

@@ -142,7 +142,7 @@ def extreme(e: Expr, known: Facts) -> Expr | None:
         return None
     make = minimum if isinstance(e, Min) else maximum
     parts = _flat(e, type(e))
-    if len(parts) > _PARTS:
+    if parts is None:
         return None
     kept: list[Expr] = []
     for p in parts:
@@ -155,16 +155,19 @@ def extreme(e: Expr, known: Facts) -> Expr | None:
     return out
 
 
-def _flat(e: Expr, cls: type[Expr]) -> list[Expr]:
+def _flat(e: Expr, cls: type[Expr]) -> list[Expr] | None:
+    """The different operands of a chain, in order; None if there are very many."""
     out: list[Expr] = []
     stack = [e]
-    while stack and len(out) <= _PARTS:
+    for _ in range(2 * _PARTS):
         e = stack.pop()
         if isinstance(e, cls):
             stack += reversed(e.children)
         elif e not in out:
             out.append(e)
-    return out
+        if not stack:
+            return out
+    return None
 
 
 def _beats(a: Expr, b: Expr, cls: type[Expr], known: Facts) -> bool:

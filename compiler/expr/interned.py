@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 def _key(value: Any) -> Any:
@@ -19,6 +19,9 @@ def _key(value: Any) -> Any:
     return value
 
 
+_KEYED: Final = frozenset({float, int, bool, tuple})
+
+
 class Interned(type):
     """Metaclass: building a node that exists gives the one that exists."""
 
@@ -31,7 +34,7 @@ class Interned(type):
         if len(args) < len(cls.__match_args__):  # defaults are part of the identity
             fields = cls.__dataclass_fields__
             args += tuple(fields[name].default for name in cls.__match_args__[len(args) :])
-        key = (cls, *map(_key, args))
+        key = (cls, *[_key(a) if type(a) in _KEYED else a for a in args])
         ref = Interned._live.get(key)
         if ref is not None and (node := ref()) is not None:
             return node

@@ -21,11 +21,12 @@ from typing import Final
 
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import TypeCheckError
-from .nodes import Add, Binary, Call, Cast, Const, Expr, Load, Mul, Sub, Var, add, const, mul, sub
+from .nodes import Add, Binary, Call, Cast, Const, Expr, Load, Mul, Sub, Var, const
 
 TERMS: Final = 64
 _CACHED: Final = 1 << 18
 _LABEL: Final = 96
+_LARGE: Final = 1 << 62
 
 
 class Linear:
@@ -141,26 +142,27 @@ class Linear:
         return self._expr
 
     def _build(self) -> Expr:
-        terms = self.ordered()
-        if not terms:
-            return const(self.constant, I64)
+        terms, constant = self.ordered(), self.constant
         lead = next((i for i, t in enumerate(terms) if t[1] > 0), None)
-        if lead is None and self.constant > 0:  # 5 - i
-            out: Expr = const(self.constant, I64)
+        if not terms or (lead is None and constant > 0):  # 5 - i
+            out: Expr = _constant(constant)
+            constant = 0
         else:
             atom, c = terms.pop(lead or 0)
             out = _scaled(atom, c)
         for atom, c in terms:
-            out = add(out, _scaled(atom, c)) if c > 0 else sub(out, _scaled(atom, -c))
-        if isinstance(out, Const) or self.constant == 0 or (lead is None and self.constant > 0):
+            out = Add(out, _scaled(atom, c)) if c > 0 else Sub(out, _scaled(atom, -c))
+        if constant == 0:
             return out
-        if self.constant > 0:
-            return add(out, const(self.constant, I64))
-        return sub(out, const(-self.constant, I64))
+        return Add(out, _constant(constant)) if constant > 0 else Sub(out, _constant(-constant))
 
 
 def _scaled(atom: Expr, coefficient: int) -> Expr:
-    return mul(atom, const(coefficient, I64))
+    return atom if coefficient == 1 else Mul(atom, _constant(coefficient))
+
+
+def _constant(value: int) -> Const:
+    return Const(value) if -_LARGE < value < _LARGE else const(value, I64)
 
 
 ZERO: Final = Linear({})

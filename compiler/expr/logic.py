@@ -213,7 +213,7 @@ def chain(e: Expr, known: Facts) -> Expr | None:
     """p and p -> p; of two conditions the one that implies the other; False if they exclude each other."""
     cls = And if isinstance(e, And) else Or
     parts = _flat(e, cls)
-    if len(parts) > _PARTS:
+    if parts is None:
         return None
     kept: list[Expr] = []
     for p in parts:
@@ -227,16 +227,19 @@ def chain(e: Expr, known: Facts) -> Expr | None:
 _PARTS: Final = 32
 
 
-def _flat(e: Expr, cls: type[Expr]) -> list[Expr]:
+def _flat(e: Expr, cls: type[Expr]) -> list[Expr] | None:
+    """The different operands of a chain, in order; None if there are very many."""
     out: list[Expr] = []
     stack = [e]
-    while stack and len(out) <= _PARTS:
+    for _ in range(2 * _PARTS):
         e = stack.pop()
         if isinstance(e, cls):
-            stack += (e.children[1], e.children[0])
+            stack += reversed(e.children)
         elif e not in out:
             out.append(e)
-    return out
+        if not stack:
+            return out
+    return None
 
 
 def _joined(kept: list[Expr], p: Expr, cls: type[Expr], known: Facts) -> list[Expr] | None:

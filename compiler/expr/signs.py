@@ -9,7 +9,7 @@ from .intervals import Facts
 from .linear import Linear, factors, linear, monomial, ratio
 from .nodes import Const, Expr, FloorDiv, FloorMod, Max, Min, Select
 
-STEPS: Final = 24
+STEPS: Final = 12
 """How many sums are looked at before the search gives up."""
 
 

@@ -8,6 +8,7 @@ product); ``normal`` writes it in one way. Nothing here is complete: "not known"
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -23,7 +24,7 @@ Polynomial: TypeAlias = dict[Monomial, int]
 Bound: TypeAlias = "int | None"  # None: not known
 
 _MOST_TERMS: Final = 64
-_normal: WeakKeyDictionary[Expr, Expr] = WeakKeyDictionary()
+_normal: WeakKeyDictionary[Expr, weakref.ref[Expr]] = WeakKeyDictionary()
 _keys: WeakKeyDictionary[Expr, str] = WeakKeyDictionary()
 
 
@@ -87,14 +88,21 @@ def _expression(p: Polynomial) -> Expr:
 def normal(size: Like) -> Expr:
     """The one form in which a size or a condition on sizes is written."""
     root = as_expr(size)
-    if (found := _normal.get(root)) is not None:
+    if (found := _known(root)) is not None:
         return found
+    done: dict[Expr, Expr] = {}
     for e in n.walk(root):
-        if e not in _normal:
-            out = _step(e.rebuild(tuple(_normal[c] for c in e.children)))
-            _normal[e] = out
-            _normal.setdefault(out, out)
-    return _normal[root]
+        found = _known(e)
+        if found is None:
+            found = _step(e.rebuild(tuple(done[c] for c in e.children)))
+            _normal[e] = _normal[found] = weakref.ref(found)
+        done[e] = found
+    return done[root]
+
+
+def _known(e: Expr) -> Expr | None:
+    ref = _normal.get(e)
+    return None if ref is None else ref()
 
 
 def _step(e: Expr) -> Expr:

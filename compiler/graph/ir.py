@@ -214,8 +214,13 @@ class GraphBuilder:
         self.constants: dict[Value, Array] = {}
         self.constraints: list[Expr] = []
         self.defaults: dict[str, Array] = {}
+        self.replaced: dict[Value, Value] = {}
         self._names: set[str] = set()
         self._next: dict[str, int] = {}
+
+    def now(self, value: Value) -> Value:
+        """What stands for a value of the graph that is being rewritten."""
+        return self.replaced.get(value, value)
 
     def fresh(self, name: str) -> str:
         """``name`` as an identifier, with a number behind it if that is taken."""
@@ -332,19 +337,22 @@ def rewrite(
     """Rebuild a graph node by node in order.
 
     ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that
-    stand for its outputs (made with the builder, or existing ones), or None to keep the node. The
-    graph itself is given back if every node was kept.
+    stand for its outputs (made with the builder, or existing ones), or None to keep the node: then
+    it must have made nothing. What it makes may take the names of the outputs. The graph itself is
+    given back if every node was kept.
     """
     b = GraphBuilder(graph.name)
     b._names.update(v.name for v in graph.values())
     b.inputs, b.constants = list(graph.inputs), dict(graph.constants)
     b.constraints, b.defaults = list(graph.constraints), dict(graph.defaults)
-    new: dict[Value, Value] = {}
+    new = b.replaced
     changed = False
     for node in graph.nodes:
         inputs = tuple(None if v is None else new.get(v, v) for v in node.inputs)
+        b._names.difference_update(v.name for v in node.outputs)
         out = visit(b, node, inputs)
         if out is None:
+            b._names.update(v.name for v in node.outputs)
             if all(x is y for x, y in zip(inputs, node.inputs, strict=True)):
                 b.nodes.append(node)
             else:

@@ -73,8 +73,6 @@ class Slice(Movement):
 def wrapped(index: Expr, extent: Expr) -> Expr:
     """An index that may count from the end, held inside: no access leaves the tensor."""
     i = n.cast(index, I64)
-    if at_least(extent, 1) and isinstance(i, Const):
-        return as_expr(int(i.value) % int(extent.value)) if isinstance(extent, Const) else i
     return n.maximum(0, n.minimum(n.select(i < 0, i + extent, i), extent - 1))
 
 

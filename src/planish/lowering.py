@@ -91,14 +91,21 @@ class _Assembly:
         self.constants: list[Array] = []
         self._constant_index: dict[tuple[Value, str], int] = {}
         self.root: dict[Value, Value] = {}
+        self._lowered: dict[Group, Function] = {}
 
     # ------------------------------------------------------------------------------ kernels
+
+    def lowered(self, group: Group) -> Function:
+        found = self._lowered.get(group)
+        if found is None:
+            found = self._lowered[group] = lower_group(group, self.graph, "f")
+        return found
 
     def kernel(self, group: Group) -> tuple[str, Kernel]:
         """The kernel of a group; groups that are equal up to names share one."""
         from planish.compiler.loop.text import canonical, show
 
-        func = canonical(lower_group(group, self.graph, "f"))
+        func = canonical(self.lowered(group))
         constants = frozenset(
             p.name
             for p, v in zip(func.inputs, group_inputs(group, self.graph), strict=True)
@@ -193,8 +200,7 @@ class _Assembly:
 
     def _symbols(self, group: Group, kernel: Kernel) -> tuple[Expr, ...]:
         """The values of a kernel's symbols: those that its group had, in the same order."""
-        func = lower_group(group, self.graph, "f")
-        return tuple(func.symbols)
+        return tuple(self.lowered(group).symbols)
 
     def _outputs(self) -> list[tuple[Value, int]]:
         """Graph outputs that need a copy: those that a step cannot write in place."""

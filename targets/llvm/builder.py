@@ -8,8 +8,10 @@ without a pass that looks for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+
+from .values import Val
 
 
 @dataclass(slots=True)
@@ -19,7 +21,7 @@ class Level:
     label: str
     lines: list[str] = field(default_factory=list)
     cache: dict[Hashable, str] = field(default_factory=dict)
-    loaded: dict[Hashable, str] = field(default_factory=dict)
+    loaded: dict[tuple[Hashable, ...], Val] = field(default_factory=dict)  # the buffer's name first
 
 
 class Builder:
@@ -94,6 +96,3 @@ class ModuleText:
     def text(self) -> str:
         zeros = "@planish_zeros = internal constant [512 x i8] zeroinitializer, align 64"
         return "\n".join([zeros, *self.declared.values(), "", *self.parts]) + "\n"
-
-
-Emit = Callable[[], None]

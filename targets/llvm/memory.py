@@ -46,6 +46,7 @@ class Memory(Expressions):
         self.guards: list[Val] = []
         self._flat: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self._indirect: dict[Load, bool] = {}
+        self._register_at: dict[tuple[Expr, tuple[Const, ...]], tuple[int, int]] = {}
 
     def pointer(self, name: str) -> str:
         """The address of a buffer."""
@@ -131,19 +132,29 @@ class Memory(Expressions):
         if buffer is None:
             raise InternalError(f"there is no buffer {e.buffer}", op="llvm")
         if buffer.scope == "register":
-            return self._read_register(buffer, e.indices)
+            return self._read_register(buffer, e)
+        consts = self.scope.consts
+        now = (buffer.name, e, tuple([consts[v] for v in free(e) if v in consts]), tuple(self.guards))
+        for level in self.b.levels:  # the same element, seen already
+            if (known := level.loaded.get(now)) is not None:
+                return known
+        out = self._load(buffer, e)
+        self.b.level.loaded[now] = out
+        return out
+
+    def _load(self, buffer: Buffer, e: Load) -> Val:
         if self.scope.lanes and self._data_dependent(e) and self._lanes_differ(e.indices):
             return self._gather(e)
         access = self.access(e.buffer, e.indices)
         if access.stride is None or access.stride not in (0, 1):
             return self._gather(e)
         lanes = self.scope.lanes if access.stride == 1 else 0
-        key = (buffer.name, access.pointer, access.offset, lanes, tuple(g.text for g in self.guards))
+        key = (buffer.name, access.pointer, access.offset, lanes, tuple(self.guards))
         for level in self.b.levels:
             if (found := level.loaded.get(key)) is not None:
-                return Val(found, e.dtype, lanes)
+                return found
         out = self._load_at(buffer, self._at(buffer.name, access), lanes)
-        self.b.level.loaded[key] = out.text
+        self.b.level.loaded[key] = out
         return out
 
     def _data_dependent(self, e: Load) -> bool:
@@ -246,8 +257,9 @@ class Memory(Expressions):
     def forget(self, name: str) -> None:
         """Drop what was loaded from a buffer that is written."""
         for level in self.b.levels:
-            for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == name]:
-                del level.loaded[key]
+            if level.loaded:
+                for key in [k for k in level.loaded if k[0] == name]:
+                    del level.loaded[key]
 
     def _store_at(self, buffer: Buffer, pointer: str, v: Val) -> None:
         align = max(1, buffer.dtype.bits // 8)
@@ -289,8 +301,19 @@ class Memory(Expressions):
 
     def _register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, int]:
         """The constant flat index of a register element, and its stride over lanes."""
+        flat = self.flat(buffer.name, indices)
+        consts = self.scope.consts
+        key = (flat, tuple([consts[v] for v in free(flat) if v in consts]))
+        found = self._register_at.get(key)
+        if found is None:
+            found = self._register_at[key] = self._find_register(buffer, indices, flat)
+        return found
+
+    def _find_register(
+        self, buffer: Buffer, indices: tuple[Expr, ...], flat: Expr
+    ) -> tuple[int, int]:
         terms: list[tuple[int, Expr]] = []
-        offset = self._terms(self.flat(buffer.name, indices), 1, terms)
+        offset = self._terms(flat, 1, terms)
         stride = 0
         for coefficient, atom in terms:
             if atom is not self.scope.vector:
@@ -303,8 +326,8 @@ class Memory(Expressions):
             stride += coefficient
         return offset, stride
 
-    def _read_register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Val:
-        at, stride = self._register(buffer, indices)
+    def _read_register(self, buffer: Buffer, e: Load) -> Val:
+        at, stride = self._register(buffer, e.indices)
         lanes = self.scope.lanes if stride else 0
         found = self.registers.get((buffer.name, at))
         if found is not None and found.lanes == lanes and stride in (0, 1):

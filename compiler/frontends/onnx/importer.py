@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -208,7 +209,7 @@ class _Importer:
                 symbol += "_"
         if symbol not in self.symbols:
             if symbol in self.dims:
-                self.symbols[symbol] = const(self.dims[symbol], I64)
+                self.symbols[symbol] = const(int(self.dims[symbol]), I64)
             else:
                 self.symbols[symbol] = Var(self.fresh_symbol(symbol))
         return self.symbols[symbol]
@@ -231,11 +232,8 @@ class _Importer:
 
     def check_extents(self) -> None:
         for name, extent in self.dims.items():
-            if (
-                not isinstance(extent, int)
-                or isinstance(extent, bool)
-                or not 0 <= extent <= MAX_BYTES
-            ):
+            whole = isinstance(extent, Integral) and not isinstance(extent, bool)
+            if not whole or not 0 <= extent <= MAX_BYTES:
                 raise ImportModelError(f"dimension {name!r} cannot be {extent!r}")
 
     # ------------------------------------------------------------------------- names

@@ -139,10 +139,10 @@ def gather(r: NodeReader) -> Value:
     last = normal(first + step * (count - 1))
     for place in (first, last):
         if not at_least(place, 0) or not at_least(extent, place + 1):
-            bad = isinstance(place, Const) and isinstance(extent, Const)
-            if bad:
-                raise r.fail(f"index {place} is out of range for the {extent} of {x!r}")
-            assume(n.all_of(n.le(0, place), n.lt(place, extent)))
+            if isinstance(place, Const) and isinstance(extent, Const):
+                raise r.fail(f"an index is out of range for the {extent} of {x!r}")
+            assume(n.le(0, place))
+            assume(n.lt(place, extent))
     rank, shape = x.type.rank, list(x.type.shape)
     shape[axis] = as_expr(count)
     starts, steps = [as_expr(0)] * rank, [1] * rank

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from planish.compiler.dtypes import F32, I64
+from planish.compiler.dtypes import F32
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Like, Mul, as_expr
 from planish.compiler.graph.ir import Value
@@ -158,7 +158,7 @@ def _ratio(size: Expr, old: Expr) -> float | Expr:
 
 
 def _scaled(r: NodeReader, old: Expr, scale: float) -> Dim:
-    """``floor(old * scale)``, as float32 gives it."""
+    """``floor(old * scale)``, as float32 gives it (nearly, if ``old`` is a symbol)."""
     if not (scale > 0 and math.isfinite(scale)):
         raise r.fail(f"scale {scale} must be positive")
     if isinstance(old, Const):
@@ -168,7 +168,9 @@ def _scaled(r: NodeReader, old: Expr, scale: float) -> Dim:
         inverse = Fraction(1, round(1 / scale))
         exact = inverse if np.float32(float(inverse)) == np.float32(scale) else exact
     if max(exact.numerator, exact.denominator) > _SIMPLE:
-        return n.cast(n.mul(n.cast(old, F32), n.const(scale, F32)), I64)
+        # A product rounds up to an integer if it lacks half a unit in the last place: so does this,
+        # but for some products that lack a little more. Sizes are integer expressions.
+        exact += Fraction(float(np.spacing(np.float32(scale)))) / 2
     return n.floordiv(n.mul(old, exact.numerator), exact.denominator)
 
 

@@ -22,8 +22,9 @@ SMALL = (
     "mobilenet_v3_small_raw", "unet2d", "unet2d_ts",
 )  # fmt: skip
 LARGE = (
-    "bert_base", "bert_base_dyn", "bert_base_raw", "bert_base_ts", "convnext_tiny", "efficientnet_b0",
-    "gpt2", "gpt2_decode", "gpt2_dyn", "llama_decode", "llama_small", "llama_small_dyn",
+    "bert_base", "bert_base_dyn", "bert_base_raw", "bert_base_ts", "convnext_tiny",
+    "efficientnet_b0", "gpt2", "gpt2_decode", "gpt2_dyn", "llama_decode", "llama_small",
+    "llama_small_dyn",
     "llama_small_raw", "lstm", "minilm", "mobilenet_v2", "resnet18", "resnet18_dyn", "resnet18_raw",
     "resnet18_ts", "resnet50", "resnet50_dyn", "vit_b_16", "whisper_tiny_encoder",
 )  # fmt: skip
