@@ -201,6 +201,8 @@ class Facts:
                 return Interval(a.meet(b).lo, _most(a.hi, b.hi))
             case Select(_, x, y):
                 return self.bounds(x).hull(self.bounds(y))
+            case Cast(x) if x.dtype.is_float:
+                return of_dtype(dtype)
             case Cast(x):
                 return _fit(self.bounds(x) if x.dtype.is_int else of_dtype(x.dtype), dtype)
             case _:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, BOOL, F16, DType
+from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, DType
 from planish.compiler.ops.activations import Clip, Relu
+from planish.compiler.ops.base import is_one
 from planish.compiler.ops.creation import Cast
 from planish.compiler.ops.elementwise import Mul
 from planish.compiler.ops.reduction import ReduceMax, ReduceMean
@@ -163,6 +164,9 @@ def cast_through(s: Site, node: Node) -> Replacement:
     return x if x.type.dtype is dtype else s.make(Cast(dtype), x)
 
 
+_DIGITS: Final = {BF16: 8, F16: 11, F32: 24, F64: 53}
+
+
 def holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of ``narrow`` is one of ``wide``."""
     if narrow is wide or narrow is BOOL:
@@ -170,10 +174,9 @@ def holds(wide: DType, narrow: DType) -> bool:
     if wide is BOOL:
         return False
     if wide.is_float:
-        bits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
         if not narrow.is_float:
-            return narrow.bits - (narrow.kind == "i") <= bits[wide.name] and wide is not F16
-        return wide.bits > narrow.bits and narrow.bits < 64 and {wide, narrow} != {F16, BF16}
+            return wide is not F16 and narrow.bits - (narrow.kind == "i") <= _DIGITS[wide]
+        return wide.bits > narrow.bits
     if narrow.is_float:
         return False
     return wide.min <= narrow.min and narrow.max <= wide.max
@@ -241,8 +244,6 @@ _OF_ONE: Final = ("sum", "mean", "max", "min", "prod")
 @IDENTITIES.rule(*(f"reduce_{k}" for k in _OF_ONE))
 def reduce_one(s: Site, node: Node) -> Replacement:
     """reduce(x, axes of extent 1) -> reshape(x)"""
-    from planish.compiler.ops.base import is_one
-
     x, op = node.inputs[0], node.op
     assert x is not None
     axes = op.over(x.type.rank)  # type: ignore[attr-defined]

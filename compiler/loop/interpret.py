@@ -133,6 +133,7 @@ class _Run:
             self.buffers[b.name] = np.zeros(shape, b.dtype.numpy)
             self.written[b.name] = np.zeros(shape, np.bool_)
         self.tracked = frozenset(self.written)
+        self.flagged = {**self.buffers, **{_flag(b): flags for b, flags in self.written.items()}}
         self.fresh = _fresh(func)
 
     def statement(self, s: Stmt, env: dict[str, Any]) -> None:
@@ -164,7 +165,7 @@ class _Run:
         """The value of an expression for one point."""
         try:
             defined = _defined(e, self.tracked)
-            if defined is not TRUE and not evaluate(defined, env, self.written):
+            if defined is not TRUE and not evaluate(defined, env, self.flagged):
                 raise InternalError(self.unwritten(e, env))
             return evaluate(e, env, self.buffers)
         except InternalError as error:
@@ -302,7 +303,7 @@ class _Run:
         try:
             defined = _defined(e, self.tracked)
             if defined is not TRUE:
-                known = evaluate_array(guard(defined), env, self.written)
+                known = evaluate_array(guard(defined), env, self.flagged)
                 missing = np.broadcast_to(~known, mask.shape) & mask
                 if missing.any():
                     point = {k: _at(v, missing) for k, v in env.items()}
@@ -385,6 +386,11 @@ def _comes_first(
     return not (starts & ~origin & mask).any()
 
 
+def _flag(buffer: str) -> str:
+    """The name under which a buffer's flags are found, beside the buffers themselves."""
+    return f"{buffer} written"
+
+
 @lru_cache(maxsize=4096)
 def _defined(root: Expr, buffers: frozenset[str]) -> Expr:
     """Whether all elements of ``buffers`` that are read were written, in terms of their flags."""
@@ -396,7 +402,7 @@ def _defined(root: Expr, buffers: frozenset[str]) -> Expr:
                 if done[x] is not TRUE or done[y] is not TRUE:
                     out = all_of(done[c], Select(c, done[x], done[y]))
             case Load(buffer, indices) if buffer in buffers:
-                out = all_of(out, Load(buffer, indices, BOOL))
+                out = all_of(out, Load(_flag(buffer), indices, BOOL))
             case _:
                 pass
         done[e] = out

@@ -18,6 +18,8 @@ may be repeated (recomputed) and that iterations in which ``where`` does not hol
   a symbolic extent is 0, or conditions of ``where`` on the reduction's loops leave it out. A block with
   ``init`` None continues what is in the buffer.
 
+A ``nontemporal`` block writes what nobody will read soon: its stores may go past the caches.
+
 The order of a reduction's updates is not fixed: floats may be summed in any order.
 
 Scopes of buffers: ``param`` (given by the caller), ``global`` (scratch of the call, in its arena), ``local``
@@ -90,6 +92,7 @@ class Block:
     combiner: Combiner | None = None
     init: Expr | None = None
     where: Expr = TRUE
+    nontemporal: bool = False
     origin: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property

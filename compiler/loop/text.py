@@ -144,6 +144,8 @@ def _head(b: Block) -> str:
         items.append(f"where={show_expr(b.where)}")
     if b.combiner is None and _looks_like_update(b):
         items.append("combiner=None")
+    if b.nontemporal:
+        items.append("nontemporal=True")
     return f"with block({', '.join(items)}):"
 
 
@@ -322,7 +324,7 @@ class _Parser:
     def block(self, name: str, keywords: list[ast.keyword], update: ast.stmt) -> Block:
         iters: list[Iter] = []
         other: dict[str | None, Expr] = {}
-        plain = False
+        plain = nontemporal = False
         for k in keywords:
             match k.arg, k.value:
                 case str(var), ast.Call(
@@ -339,6 +341,8 @@ class _Parser:
                     )
                 case "combiner", ast.Constant(None):
                     plain = True
+                case "nontemporal", ast.Constant(True):
+                    nontemporal = True
                 case "init" | "where", tree:
                     other[k.arg] = self.expr(tree)
                 case _:
@@ -347,7 +351,15 @@ class _Parser:
         with self.at(update), self.defining(*(i.var for i in iters)):
             target, value, combiner = self.update(update, plain)
         return Block(
-            name, tuple(iters), target.buffer, target.indices, value, combiner, init, where
+            name,
+            tuple(iters),
+            target.buffer,
+            target.indices,
+            value,
+            combiner,
+            init,
+            where,
+            nontemporal,
         )
 
     def update(self, tree: ast.stmt, plain: bool) -> tuple[Load, Expr, Combiner | None]:
@@ -454,6 +466,7 @@ class _Renaming:
             b.combiner,
             None if b.init is None else self.expr(b.init, inside),
             self.expr(b.where, memo),
+            b.nontemporal,
             b.origin,
         )
 

@@ -32,7 +32,7 @@ from .sites import sites
 from .te import COMBINERS
 from .text import show_head
 
-_NOT_ITERATORS: Final = frozenset({"init", "where", "combiner"})
+_NOT_ITERATORS: Final = frozenset({"init", "where", "combiner", "nontemporal"})
 _SCOPES: Final = frozenset({"global", "local", "register"})
 
 

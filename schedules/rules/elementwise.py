@@ -12,6 +12,7 @@ from planish.compiler.machine import Machine
 
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
+from planish.schedules.moves import stores as W
 from planish.schedules.schedule import Schedule, ranges
 
 from .analysis import operations
@@ -48,6 +49,8 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
     if not loops:
         return s
     s = vector_innermost(s, name, machine, below)
+    if below == 0 and _result_bytes(s, name) >= machine.l3_bytes // 2:
+        s = W.nontemporal(s, name)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
     if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:
         path = f"{name}.{outer[0].var.name}"
@@ -56,6 +59,11 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
             path = f"{name}.{outer[0].var.name}_{outer[1].var.name}"
         s = L.parallel(s, path)
     return s
+
+
+def _result_bytes(s: Schedule, name: str) -> int:
+    """How much a block writes, if that is known."""
+    return constant(s.func.buffers[s.block(name).buffer].bytes) or 0
 
 
 def vector_innermost(s: Schedule, name: str, machine: Machine, below: int = 0) -> Schedule:

@@ -86,6 +86,7 @@ class ModuleText:
 
     parts: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
+    metadata: str = ""
 
     def declare(self, name: str, result: str, *arguments: str) -> str:
         """Declare a function; its name."""
@@ -93,6 +94,11 @@ class ModuleText:
             self.declared[name] = f"declare {result} @{name}({', '.join(arguments)})"
         return name
 
+    def nontemporal(self) -> str:
+        """The metadata that marks a store past the caches."""
+        self.metadata = "!0 = !{i32 1}"
+        return "!0"
+
     def text(self) -> str:
         zeros = "@planish_zeros = internal constant [512 x i8] zeroinitializer, align 64"
-        return "\n".join([zeros, *self.declared.values(), "", *self.parts]) + "\n"
+        return "\n".join([zeros, *self.declared.values(), "", *self.parts, self.metadata]) + "\n"

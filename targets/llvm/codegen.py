@@ -304,7 +304,7 @@ class Kernel(Memory):
 
     def _statement(self, s: Block) -> None:
         if s.combiner is None:
-            self.store(s.buffer, s.indices, self.value(s.value))
+            self.store(s.buffer, s.indices, self.value(s.value), s.nontemporal)
             return
         folds = self.scope.vector is not None and not any(self.varies(i) for i in s.indices)
         target = n.Load(s.buffer, s.indices, self.buffers[s.buffer].dtype)

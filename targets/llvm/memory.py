@@ -236,8 +236,10 @@ class Memory(Expressions):
 
     # -------------------------------------------------------------------------------- stores
 
-    def store(self, name: str, indices: tuple[Expr, ...], v: Val) -> None:
-        """Write a value, under the present guards."""
+    def store(
+        self, name: str, indices: tuple[Expr, ...], v: Val, nontemporal: bool = False
+    ) -> None:
+        """Write a value, under the present guards; past the caches where that is possible."""
         buffer = self.buffers[name]
         if buffer.scope == "register":
             self._write_register(buffer, indices, v)
@@ -245,7 +247,10 @@ class Memory(Expressions):
         access = self.access(name, indices)
         lanes = self.scope.lanes
         if lanes and access.stride == 1:
-            self._store_at(buffer, self._at(name, access), self.widen(v, lanes))
+            align = 0
+            if nontemporal and buffer.dtype.bits * lanes % 128 == 0:
+                align = self._alignment(buffer, indices, access)
+            self._store_at(buffer, self._at(name, access), self.widen(v, lanes), align)
         elif lanes and access.stride != 0:
             self._scatter(name, indices, self.widen(v, lanes))
         elif v.lanes:
@@ -261,7 +266,18 @@ class Memory(Expressions):
                 for key in [k for k in level.loaded if k[0] == name]:
                     del level.loaded[key]
 
-    def _store_at(self, buffer: Buffer, pointer: str, v: Val) -> None:
+    def _alignment(self, buffer: Buffer, indices: tuple[Expr, ...], access: Access) -> int:
+        """Bytes that a vector's address is a multiple of, if it is at least the vector: results are aligned
+        by their caller."""
+        terms: list[tuple[int, Expr]] = []
+        offset = self._terms(self.flat(buffer.name, indices), 1, terms)
+        size = buffer.dtype.bytes * self.scope.lanes
+        steps = [c for c, atom in terms if atom is not self.scope.vector]
+        aligned = all(x * buffer.dtype.bytes % size == 0 for x in (offset, *steps))
+        return size if aligned and size <= 64 else 0
+
+    def _store_at(self, buffer: Buffer, pointer: str, v: Val, nontemporal: int = 0) -> None:
+        """A store under the present guards; ``nontemporal``: the alignment in bytes of one past the caches."""
         align = max(1, buffer.dtype.bits // 8)
         if buffer.dtype is BOOL:
             t = lanes_type("i8", v.lanes)
@@ -270,7 +286,11 @@ class Memory(Expressions):
             t, typed = v.type, v.typed
         masks = [g for g in self.guards if g.lanes]
         if not masks or not v.lanes:
-            self.b.line(f"store {typed}, ptr {pointer}, align {align}")
+            if nontemporal:
+                hint = self.b.module.nontemporal()
+                self.b.line(f"store {typed}, ptr {pointer}, align {nontemporal}, !nontemporal {hint}")
+            else:
+                self.b.line(f"store {typed}, ptr {pointer}, align {align}")
             return
         mask = masks[0]
         for g in masks[1:]:
