@@ -18,6 +18,7 @@ from .graph.cse import eliminate_common
 from .graph.dce import eliminate_dead
 from .graph.fold import fold_batch_norm, fold_constants
 from .graph.ir import Graph
+from .graph.phases import even_phases
 from .graph.layout import channels_last, sink_transposes
 from .graph.verify import verify as verify_graph
 from .loop.compact import compact
@@ -51,6 +52,7 @@ GRAPH_PASSES: tuple[Pass[Graph], ...] = (
     # 3. channels last inside; transposes meet and cancel
     Pass("channels_last", channels_last, verify_graph),
     Pass("transposes", sink_transposes, verify_graph),
+    Pass("phases", even_phases, verify_graph),
     # 4. what the passes before left over
     Pass("fold_again", fold_constants, verify_graph),
     Pass("canonicalize_again", canonicalize, verify_graph),

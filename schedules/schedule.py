@@ -172,6 +172,15 @@ def ranges(func: Function, loops: tuple[Loop, ...]) -> dict[Var, Interval]:
     return out
 
 
+def iterator_ranges(func: Function, block: Block) -> dict[Var, Interval]:
+    """What is known of symbols (at least 1) and of a block's iterators."""
+    out = {s: Interval(1, None) for s in func.symbols}
+    for i in block.iters:
+        top = bounds(i.extent, out).hi
+        out[i.var] = Interval(0, None if top is None else max(0, top - 1))
+    return out
+
+
 def show_loop(loop: Stmt) -> str:
     """A statement's text for an error."""
     from planish.compiler.loop.text import show_statement

@@ -1,36 +1,52 @@
-"""Scalar functions written as arithmetic: the f32 expansions behind ``functions.FUNCTIONS``.
+"""Scalar functions written as arithmetic: the expansions behind ``functions.FUNCTIONS``, for f32 and f64.
 
-All are branch-free and made for vectors: fused multiply-add, integer steps on the bits, no tables.
-``fma`` is explicit, and nothing may be contracted or reassociated. The tricks that recur:
+All are branch-free and made for vectors: fused multiply-add, integer steps on the bits, no tables. ``fma`` is
+explicit, and nothing may be contracted or reassociated. What recurs:
 
-- Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits: ``k`` is read off with a
-  subtraction, and the bits shifted left by 23 are 2^k once the bias is in the constant (`ROUND`).
+- Adding 1.5 * 2^23 (f32) rounds to an integer ``k``, which then stands in the low bits: subtracting the constant
+  again gives ``k`` as a float, shifting the bits to the exponent's place gives 2^k once the bias is part of the
+  constant.
 - ``max_second(bound, x)`` gives ``x`` for NaN: the order of operands keeps NaN through a clamp.
+- Where a result is a sum, the part that carries the rounding errors is made the small one.
+
+Unless it says otherwise, a function has IEEE 754's values at infinities, zeros and NaN, and right subnormals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
-from ..dtypes import F32, F64, I32, I64, DType
-from .nodes import Call, Expr, any_of, cast, const, eq, lt, ne, select
+from planish.compiler.dtypes import F32, F64, I32, DType
 
-LOG2E: Final = 1.4426950408889634
-LN2_HI, LN2_LO = 0.693359375, -2.12194440e-4
-MAGIC: Final = 12582912.0
-ROUND: Final = MAGIC + 127
+from . import coefficients as c
+from .coefficients import FORMATS, LOG2E, SINGLE, TWO_OVER_PI, Format
+from .nodes import Call, Const, Expr, any_of, cast, const, eq, le, lt, ne, select
+
+INF: Final = math.inf
+NAN: Final = math.nan
 
 
-def fma(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
-    """a * b + c, rounded once."""
+# -------------------------------------------------------------------------------------- notation
+
+
+def fma(a: Expr, b: Expr | float, d: Expr | float) -> Expr:
+    """a * b + d, rounded once."""
     t = a.dtype
-    b = b if isinstance(b, Expr) else const(b, t)
-    return Call("fma", (a, b, c if isinstance(c, Expr) else const(c, t)), t)
+    return Call("fma", (a, _expr(b, t), _expr(d, t)), t)
+
+
+def _expr(x: Expr | float, dtype: DType) -> Expr:
+    return x if isinstance(x, Expr) else const(x, dtype)
 
 
 def unary(name: str, x: Expr) -> Expr:
     return Call(name, (x,), x.dtype)
+
+
+def neg(x: Expr) -> Expr:
+    return unary("neg", x)
 
 
 def at_least(bound: float, x: Expr) -> Expr:
@@ -43,224 +59,404 @@ def at_most(bound: float, x: Expr) -> Expr:
     return Call("min_second", (const(bound, x.dtype), x), x.dtype)
 
 
-def copysign(x: Expr, sign: Expr) -> Expr:
-    return Call("copysign", (x, sign), x.dtype)
+def copysign(x: Expr, sign: Expr | float) -> Expr:
+    return Call("copysign", (x, _expr(sign, x.dtype)), x.dtype)
 
 
 def bits(x: Expr, dtype: DType) -> Expr:
     """The bits of ``x`` as another dtype of the same width."""
-    return Call("bitcast", (x,), dtype)
+    return x if x.dtype is dtype else Call("bitcast", (x,), dtype)
 
 
-def shift_left(x: Expr, n: int) -> Expr:
-    return Call("shift_left", (x, const(n, x.dtype)), x.dtype)
-
-
-def shift_right(x: Expr, n: int) -> Expr:
-    return Call("shift_right", (x, const(n, x.dtype)), x.dtype)
+def bit(name: str, x: Expr, y: Expr | int) -> Expr:
+    """``bit_and``, ``bit_or``, ``shift_left`` ... of two integers."""
+    return Call(name, (x, _expr(y, x.dtype)), x.dtype)
 
 
 def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
     """The polynomial with these coefficients, lowest first."""
     out: Expr = const(coefficients[-1], x.dtype)
-    for c in reversed(coefficients[:-1]):
-        out = fma(out, x, c)
+    for k in reversed(coefficients[:-1]):
+        out = fma(out, x, k)
     return out
+
+
+def format_of(x: Expr) -> Format:
+    return FORMATS[x.dtype]
 
 
 # ----------------------------------------------------------------------------------- exponentials
 
-# e^r = 1 + r + r^2 p(r) on |r| <= ln 2 / 2, to 2^-28
-EXP: Final = (
-    0.4999999403953552, 0.1666652113199234, 0.04166826233267784, 0.00836867280304432,
-    0.0013821012107655406,
-)  # fmt: skip
-
 
 def _reduced(x: Expr, magic: float, sign: float = 1.0) -> tuple[Expr, Expr]:
-    """For +-x = k ln 2 + r: e^r - 1, and a float whose low bits are those of ``magic`` plus k."""
+    """For sign * x = k ln 2 + r: e^r - 1, and ``magic`` + k as an integer in the low bits."""
+    f = format_of(x)
+    high, low = f.ln2
     t = fma(x, sign * LOG2E, magic)
     k = t - magic
-    r = fma(k, -LN2_HI, x if sign > 0 else unary("neg", x))
-    r = fma(k, -LN2_LO, r)
-    return fma(r * r, horner(r, EXP), r), t
+    r = fma(k, -high, x if sign > 0 else neg(x))
+    r = fma(k, -low, r)
+    return fma(r * r, horner(r, f.exp), r), bits(t, f.unsigned)
+
+
+def _power(i: Expr, f: Format) -> Expr:
+    """The float whose exponent, with the bias, is in the low bits of ``i``."""
+    return bits(bit("shift_left", i, f.mantissa), f.dtype)
+
+
+def _halves(i: Expr, f: Format) -> tuple[Expr, Expr]:
+    """Two floats with the product 2^k, for ``i`` = magic + 2 bias + k: also for k that no exponent has."""
+    half = bit("shift_right", i, 1)
+    return _power(half, f), _power(i - half, f)
 
 
 def exp(x: Expr) -> Expr:
-    """2^k e^r with 2^k in two factors: right through subnormals to 0 and inf."""
-    y, t = _reduced(at_most(89.0, at_least(-104.0, x)), MAGIC + 254)
-    i = bits(t, I32)
-    half = shift_right(i, 1)
-    a, b = (bits(shift_left(e, 23), F32) for e in (half, i - half))
+    """2^k e^r, with 2^k in two factors: right through subnormals to 0 and inf."""
+    f = format_of(x)
+    y, i = _reduced(at_most(f.overflow, at_least(f.underflow, x)), f.magic + 2 * f.bias)
+    a, b = _halves(i, f)
     return fma(y, a, a) * b
 
 
 def exp_nonpositive(x: Expr) -> Expr:
-    """For x <= 0 or NaN; the factor 2^k is 0 for k = -127, so all below -87.68 gives 0."""
-    y, t = _reduced(at_least(-88.0, x), ROUND)
-    a = bits(shift_left(bits(t, I32), 23), F32)
+    """e^x for x <= 0; its factor 2^k is 0 for k = -bias, so below -87.68 (f64: -708.74) it is 0."""
+    f = format_of(x)
+    y, i = _reduced(at_least(-f.bias * 0.6931, x), f.magic + f.bias)
+    a = _power(i, f)
     return fma(y, a, a)
 
 
+def exp2(x: Expr) -> Expr:
+    """2^k 2^r; 2^k itself for an integer k."""
+    f = format_of(x)
+    magic = f.magic + 2 * f.bias
+    x = at_most(f.bias + 2.0, at_least(-f.bias - f.mantissa - 2.0, x))
+    t = x + magic
+    r = x - (t - magic)
+    a, b = _halves(bits(t, f.unsigned), f)
+    return horner(r, (1.0, *f.exp2)) * a * b
+
+
+def _expm1(x: Expr, scale: int) -> Expr:
+    """2^scale (e^x - 1) without cancellation, for x with 2^(k + scale) a normal number."""
+    f = format_of(x)
+    y, i = _reduced(x, f.magic + f.bias + scale)
+    a = _power(i, f)
+    return fma(y, a, a - 2.0**scale)
+
+
+def expm1(x: Expr) -> Expr:
+    f = format_of(x)
+    clamped = at_most(f.overflow, at_least(-f.mantissa - 3.0, x))
+    return copysign(_expm1(clamped, -1) * 2.0, x)
+
+
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e^-x); e^-x is inf above 88.37, where the result would be below 2^-127."""
-    y, t = _reduced(at_most(88.0, at_least(-89.0, x)), ROUND, -1.0)
-    a = bits(shift_left(bits(t, I32), 23), F32)
-    return const(1.0, F32) / fma(y + 1.0, a, 1.0)
+    """1 / (1 + e^-x), where e^-x is 0 below e^-87.68 and inf above e^88.37: then the result is 0 for < 2^-127."""
+    f = format_of(x)
+    bound = f.bias * 0.6931
+    y, i = _reduced(at_most(bound, at_least(-bound - 0.7, x)), f.magic + f.bias, -1.0)
+    return const(1.0, f.dtype) / fma(y + 1.0, _power(i, f), 1.0)
 
 
-TANH_P: Final = (
-    1.0, 0.13379718363285065, 0.00349403521977365, 2.058349309663754e-05, 1.331908716650787e-08,
-)  # fmt: skip
-TANH_Q: Final = (
-    1.0, 0.4671303331851959, 0.025871075689792633, 0.00032830939744599164, 7.762025688862195e-07,
-)  # fmt: skip
+def softplus(x: Expr) -> Expr:
+    """log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)."""
+    e = exp_nonpositive(copysign(x, -1.0))
+    return at_least(0.0, x) + _log1p(e)
 
 
 def tanh(x: Expr) -> Expr:
-    """x p(x^2) / q(x^2), clamped where it is 1."""
+    """f32: x / 8 + x p(x^2) / q(x^2); f64: e / (e + 2) for e = e^2x - 1."""
+    if x.dtype is F64:
+        size = at_most(22.0, unary("abs", x))
+        e = _expm1(size + size, 0)
+        return copysign(e / (e + 2.0), x)
     a = at_most(9.02, at_least(-9.02, x))
     z = a * a
-    return a * horner(z, TANH_P) / horner(z, TANH_Q)
+    return fma(a, horner(z, c.TANH_P) / horner(z, c.TANH_Q), a * 0.125)
 
 
-ERF_P: Final = (
-    0.8783791661262512, 0.06503385305404663, 0.02422364614903927, 2.676887197594624e-05,
-    -6.122066224634182e-06, -7.4659315032477025e-06,
-)  # fmt: skip
-ERF_Q: Final = (
-    1.0, 0.5022427439689636, 0.11418305337429047, 0.01498326938599348, 0.0011638673022389412,
-    3.8047834095777944e-05,
-)  # fmt: skip
+def sinh(x: Expr) -> Expr:
+    """With h = (e^|x| - 1) / 4: 2 h + 2 h / (4 h + 1)."""
+    f = format_of(x)
+    h = _expm1(at_most(f.overflow + 1.0, unary("abs", x)), -2)
+    return copysign(fma(h, 2.0, (h + h) / fma(h, 4.0, 1.0)), x)
+
+
+def cosh(x: Expr) -> Expr:
+    """With p = e^|x| / 4: 2 p + 1 / (8 p)."""
+    f = format_of(x)
+    y, i = _reduced(at_most(f.overflow + 1.0, unary("abs", x)), f.magic + f.bias - 2)
+    a = _power(i, f)
+    p = fma(y, a, a)
+    return fma(p, 2.0, const(0.125, f.dtype) / p)
 
 
 def erf(x: Expr) -> Expr:
-    """x / 4 + x p(x^2) / q(x^2): what is left for the quotient is small where rounding would show."""
-    a = at_most(3.925, at_least(-3.925, x))
-    z = a * a
-    return fma(a, horner(z, ERF_P) / horner(z, ERF_Q), a * 0.25)
+    """f32: a polynomial below 3/2 and one above; f64: a polynomial below 1, and 1 - erfc above."""
+    if x.dtype is F64:
+        return _erf_double(x)
+    a = unary("abs", x)
+    near = fma(x, horner(x * x, c.ERF_NEAR), x)
+    far = horner(at_most(3.925, a) - 3.25, c.ERF_FAR)
+    return select(lt(a, 1.5), near, copysign(far, x))
+
+
+def _erf_double(x: Expr) -> Expr:
+    a = unary("abs", x)
+    near = fma(x, horner(x * x, c.ERF_NEAR_DOUBLE), x)
+    a = at_most(5.95, a)
+    erfcx = horner((a - 3.0) / (a + 3.0), c.ERFCX_DOUBLE)
+    far = fma(neg(exp_nonpositive(neg(a * a))), erfcx, 1.0)
+    return select(lt(a, 1.0), near, copysign(far, x))
 
 
 # ------------------------------------------------------------------------------------- logarithms
 
-# log(1 + f) = f - f^2 / 2 + f^3 p(f) on |f| <= 1/3
-LOG: Final = (
-    0.3333321511745453, -0.2499980479478836, 0.20010444521903992, -0.1668018102645874,
-    0.1400534063577652, -0.12188343703746796, 0.13986706733703613, -0.12874488532543182,
-)  # fmt: skip
-INF: Final = float("inf")
-NAN: Final = float("nan")
+
+def _exponent(i: Expr, f: Format) -> tuple[Expr, Expr]:
+    """For the bits ``i`` of 2^k m, m from ``log_from`` on: k as a float, and the bits of 2^k's exponent, k << 23."""
+    if f is SINGLE:
+        e = bit("bit_and", i - f.log_from, -1 << f.mantissa)
+        return cast(e, f.dtype) * 2.0**-f.mantissa, e
+    biased = bit("shift_right", i + ((1024 << 52) - f.log_from), 52)
+    magic = 2.0**52
+    k = bits(bit("bit_or", biased, 0x433 << 52), f.dtype) - (magic + 1024)
+    return k, bit("shift_left", biased - 1024, 52)
 
 
 def _split(x: Expr) -> tuple[Expr, Expr]:
-    """x = 2^k (1 + f) with |f| <= 1/3: k as a float, and f. For x > 0, subnormals included."""
-    small = lt(x, 2.0**-126)
-    i = bits(select(small, x * 2.0**23, x), I32)
-    e = shift_right(i - 0x3F2AAAAB, 23)
-    f = bits(i - shift_left(e, 23), F32) - 1.0
-    return cast(e, F32) + select(small, const(-23.0, F32), const(0.0, F32)), f
+    """x = 2^k (1 + f): k as a float, and f. For finite x > 0, subnormals included."""
+    f = format_of(x)
+    integer = f.signed if f is SINGLE else f.unsigned
+    small = lt(x, f.tiny)
+    i = bits(select(small, x * 2.0**f.mantissa, x), integer)
+    k, e = _exponent(i, f)
+    k = k + select(small, const(-f.mantissa, f.dtype), const(0.0, f.dtype))
+    return k, bits(i - e, f.dtype) - 1.0
+
+
+def _log(k: Expr, y: Expr) -> Expr:
+    """k ln 2 + log(1 + y)."""
+    f = format_of(y)
+    if f is SINGLE:
+        z = y * y
+        return fma(k, f.ln2[0], fma(z, fma(y, horner(y, c.LOG), -0.5), y))
+    s = y / (y + 2.0)
+    z = s * s
+    half = y * y * 0.5
+    tail = fma(s, fma(z, horner(z, c.LOG_DOUBLE), half), k * f.ln2[1])
+    return fma(k, f.ln2[0], y - (half - tail))
+
+
+def _log_ends(x: Expr, pole: float, y: Expr) -> Expr:
+    """``y``, a logarithm's value for finite x > pole, completed: -inf at the pole, NaN below, inf at inf."""
+    t = x.dtype
+    y = select(lt(x, INF), y, x)
+    outside = select(eq(x, pole), const(-INF, t), const(NAN, t))
+    return select(le(x, pole), outside, y)
 
 
 def log(x: Expr) -> Expr:
-    """k ln 2 + log(1 + f)."""
+    return _log_ends(x, 0.0, _log(*_split(x)))
+
+
+def log2(x: Expr) -> Expr:
+    """Exact for powers of two."""
     k, f = _split(x)
-    z = f * f
-    y = fma(z, fma(f, horner(f, LOG), -0.5), f)
-    y = fma(k, 0.6931471805599453, y)
-    return _log_ends(x, y)
+    return _log_ends(x, 0.0, fma(_log(const(0.0, x.dtype), f), LOG2E, k))
 
 
-def _log_ends(x: Expr, y: Expr) -> Expr:
-    """The logarithm's value ``y`` for finite x > 0, and its own elsewhere."""
-    y = select(eq(x, INF), x, y)
-    return select(lt(0.0, x), y, select(eq(x, 0.0), const(-INF, x.dtype), const(NAN, x.dtype)))
+def _log1p(x: Expr, more: Expr | None = None) -> Expr:
+    """log(1 + x) for finite x > -1, plus ``more`` ln 2."""
+    f = format_of(x)
+    integer = f.signed if f is SINGLE else f.unsigned
+    k, e = _exponent(bits(x + 1.0, integer), f)
+    shrunk = bits(bits(x, integer) - e, f.dtype)  # x 2^-k
+    four = bits(const((f.bias + 2) << f.mantissa, integer) - e, f.dtype)  # 4 * 2^-k
+    y = shrunk + fma(four, 0.25, -1.0)
+    return _log(k if more is None else k + more, y)
 
 
-# -------------------------------------------------------------------------------------- powers
+def log1p(x: Expr) -> Expr:
+    return copysign(_log_ends(x, -1.0, _log1p(x)), x)
 
-# log2(1 + f) = f p(f), to 2^-38
-LOG2_F64: Final = (
-    1.4426950408865742, -0.7213475203275465, 0.48089834880304166, -0.3606737931381127,
-    0.28853879571086677, -0.2404464335326106, 0.20610712367892778, -0.18043675174736834,
-    0.1602166567829101, -0.1424986234851732, 0.130275706045942, -0.1346294152836384,
-    0.1325117037761752, -0.06973865696168251,
-)  # fmt: skip
-EXP2: Final = (
-    1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.009618503041565418,
-    0.0013390997191891074, 0.00015327802975662053,
-)  # fmt: skip
-MAGIC64: Final = 6755399441055744.0
+
+def asinh(x: Expr) -> Expr:
+    """log(1 + a + a^2 / (1 + sqrt(1 + a^2))) for a = |x|; log(2 a) where a^2 is large."""
+    t = x.dtype
+    a = unary("abs", x)
+    square = a * a
+    large = lt(2.0**30, a)
+    near = a + square / (unary("sqrt", square + 1.0) + 1.0)
+    y = _log1p(select(large, a, near), select(large, const(1.0, t), const(0.0, t)))
+    return copysign(select(lt(a, INF), y, a), x)
+
+
+def acosh(x: Expr) -> Expr:
+    """log(1 + u + sqrt(u^2 + 2 u)) for u = x - 1; log(2 x) where u^2 is large; NaN below 1."""
+    t = x.dtype
+    u = x - 1.0
+    large = lt(2.0**30, x)
+    near = u + unary("sqrt", fma(u, u, u + u))
+    y = _log1p(select(large, x, near), select(large, const(1.0, t), const(0.0, t)))
+    return select(lt(x, 1.0), const(NAN, t), select(lt(x, INF), y, x))
+
+
+def atanh(x: Expr) -> Expr:
+    """log(1 + 2 a / (1 - a)) / 2 for a = |x|."""
+    a = unary("abs", x)
+    u = (a + a) / (const(1.0, x.dtype) - a)
+    y = select(lt(u, INF), _log1p(u), u)
+    return copysign(select(le(a, 1.0), y * 0.5, const(NAN, x.dtype)), x)
+
+
+# ----------------------------------------------------------------------------------------- powers
 
 
 def rsqrt(x: Expr) -> Expr:
     return const(1.0, x.dtype) / unary("sqrt", x)
 
 
+def _log2_sum(x: Expr) -> tuple[Expr, Expr]:
+    """log2 x as a sum of two, for finite x > 0: with s = f / (2 + f), 2 s / ln 2 is kept to twice the bits."""
+    form = format_of(x)
+    k, f = _split(x)
+    high, low = form.two_over_ln2
+    d = f + 2.0
+    inverse = const(1.0, form.dtype) / d
+    s = f * inverse
+    rest = fma(neg(s), d, f)
+    rest = fma(neg(s), f - (d - 2.0), rest) * inverse  # f / (2 + f) - s
+    p = s * high
+    q = fma(s, high, neg(p))
+    q = fma(s, low, fma(rest, high, q))
+    z = s * s
+    if form is SINGLE:
+        q = fma(s * z, horner(z, form.log2_tail), q)
+    else:
+        q = _cubic(s, rest, z, q)
+    total = k + p
+    return total, (k - total) + p + q
+
+
+def _cubic(s: Expr, rest: Expr, z: Expr, q: Expr) -> Expr:
+    """``q`` plus the terms from s^3 on, the first to more than the format's bits."""
+    form = format_of(s)
+    high, low = form.two_thirds_over_ln2
+    z_low = fma(s, s, neg(z))
+    z_low = fma(s + s, rest, z_low)
+    cube = s * z
+    cube_low = fma(s, z, neg(cube))
+    cube_low = fma(rest, z, fma(s, z_low, cube_low))
+    term = cube * high
+    term_low = fma(cube, high, neg(term))
+    term_low = fma(cube, low, fma(cube_low, high, term_low))
+    tail = fma(cube * z, horner(z, form.log2_tail), term_low)
+    return term + (q + tail)
+
+
 def pow(x: Expr, y: Expr) -> Expr:
-    """2^(y log2 |x|), the logarithm in f64; then the sign and the cases of IEEE 754."""
-    magnitude = unary("abs", x)
-    wide = cast(magnitude, F64)
-    i = bits(wide, I64)
-    biased = shift_right(i - 0x3FE6A09E667F3BCD + (1024 << 52), 52)  # k + 1024, positive
-    k = bits(biased + 0x4338000000000000, F64) - (MAGIC64 + 1024)
-    f = bits(i - shift_left(biased - 1024, 52), F64) - 1.0
-    t = cast(y, F64) * fma(f, horner(f, LOG2_F64), k)
-    t = Call("min_second", (const(200.0, F64), t), F64)
-    t = Call("max_second", (const(-200.0, F64), t), F64)
-    e = t + MAGIC64 - MAGIC64
-    p = horner(cast(t - e, F32), EXP2)
-    n = bits(cast(e, F32) + (MAGIC + 254), I32)
-    half = shift_right(n, 1)
-    a, b = (bits(shift_left(v, 23), F32) for v in (half, n - half))
-    return _pow_ends(x, y, magnitude, p * a * b)
+    """2^(y log2 |x|), the logarithm to twice the bits; then the sign and the cases of IEEE 754.
+
+    A constant y of 1, 2, 3, 4, -1, -2 or 1/2 becomes products, a quotient or a root.
+    """
+    if isinstance(y, Const) and (simple := _pow_constant(x, float(y.value))) is not None:
+        return simple
+    f = format_of(x)
+    t = f.dtype
+    one = const(1.0, t)
+    size = unary("abs", x)
+    high, low = _log2_sum(size)
+    high = select(lt(size, INF), high, size)  # inf, and NaN for NaN
+    high = select(eq(x, 0.0), const(-INF, t), high)
+    limit = 4.0 * f.bias
+    y = at_most(f.overflow * 2.0**100, at_least(-f.overflow * 2.0**100, y))  # finite: 0 * y is 0
+    p = y * high
+    rest = fma(y, low, fma(y, high, neg(p)))
+    rest = select(lt(unary("abs", p), limit), rest, const(0.0, t))
+    p = at_most(limit / 2, at_least(-limit / 2, p))
+    magic = f.magic + 2 * f.bias
+    u = p + magic
+    r = (p - (u - magic)) + rest
+    i = bits(u, f.unsigned)
+    a, b = _halves(i, f)
+    return _pow_ends(x, y, horner(r, (1.0, *f.exp2)) * a * b)
 
 
-def _pow_ends(x: Expr, y: Expr, magnitude: Expr, power: Expr) -> Expr:
-    """``power`` for finite |x| > 0 and finite y, completed for all x and y."""
-    t = x.dtype
-    zero, one, inf = const(0.0, t), const(1.0, t), const(INF, t)
-    size = unary("abs", y)
-    whole = eq(unary("trunc", y), y)
+def _pow_ends(x: Expr, y: Expr, power: Expr) -> Expr:
+    """|x|^y with the sign of an odd power, NaN for a negative x to a broken power, and 1 = x^0 = 1^y."""
+    f = format_of(x)
+    t = f.dtype
     half = y * 0.5
+    whole = eq(unary("trunc", y), y)
     odd = whole & ne(unary("trunc", half), half)
-    # |x| is 0 or inf: 0, inf; y is infinite: by |x| < 1
-    up = select(lt(0.0, y), inf, zero)
-    down = select(lt(0.0, y), zero, inf)
-    out = select(eq(magnitude, INF), up, select(eq(x, 0.0), down, power))
-    infinite = select(eq(magnitude, 1.0), one, select(lt(magnitude, 1.0), down, up))
-    out = select(eq(size, INF), infinite, out)
-    negative = lt(bits(x, I32 if t is F32 else I64), 0)
-    out = select(negative & odd, unary("neg", out), out)
-    out = select(lt(x, 0.0) & ~whole & lt(magnitude, INF), const(NAN, t), out)
-    out = select(any_of(ne(x, x), ne(y, y)), x + y, out)
-    return select(any_of(eq(y, 0.0), eq(x, 1.0)), one, out)
+    sign = bit("bit_and", bits(x, f.unsigned), 1 << (t.bits - 1))
+    sign = select(odd, sign, const(0, f.unsigned))
+    out = bits(bit("bit_or", bits(power, f.unsigned), sign), t)
+    broken = lt(x, 0.0) & lt(-INF, x) & ne(unary("trunc", y), y)
+    out = select(broken, const(NAN, t), out)
+    return select(any_of(eq(x, 1.0), eq(y, 0.0)), const(1.0, t), out)
+
+
+def _pow_constant(x: Expr, y: float) -> Expr | None:
+    one = const(1.0, x.dtype)
+    if y == 0.5:  # -0 gives 0, -inf gives inf
+        return select(eq(x, -INF), const(INF, x.dtype), unary("sqrt", x) + 0.0)
+    match y:
+        case 1.0:
+            return x
+        case 2.0:
+            return x * x
+        case 3.0:
+            return x * x * x
+        case 4.0:
+            return (x * x) * (x * x)
+        case -1.0:
+            return one / x
+        case -2.0:
+            return (one / x) * (one / x)
+        case _:
+            return None
 
 
 # ----------------------------------------------------------------------------------- trigonometry
 
-SIN: Final = (-0.16666655242443085, 0.008332189172506332, -0.00019518285989761353)
-COS: Final = (0.04166664555668831, -0.0013887310633435845, 2.4432563805021346e-05)
-PI_2 = (1.5707964, -4.371139e-08, -1.7151245e-15)
-
 
 def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """x = k pi / 2 + r: k in the low bits of an integer, and r."""
-    t = fma(x, 0.6366197723675814, MAGIC)
-    k = t - MAGIC
-    r = x
-    for part in PI_2:
+    """x = k pi / 2 + r: k in the low bits of an integer, and r.
+
+    For f32 in f64 arithmetic: right for |x| < 2^50. For f64 in three steps: right for |x| < 2^30.
+    """
+    f = FORMATS[F64]
+    wide = cast(x, F64)
+    t = fma(wide, TWO_OVER_PI, f.magic)
+    k = t - f.magic
+    r = wide
+    for part in f.half_pi[: 2 if x.dtype is F32 else 3]:
         r = fma(k, -part, r)
-    return bits(t, I32), r
+    r = cast(r, x.dtype)
+    r = at_most(1.0, at_least(-1.0, r))  # beyond those bounds: some value that a sine can have
+    return cast(bits(t, f.signed), I32), r
+
+
+def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
+    f = format_of(r)
+    z = r * r
+    return fma(r * z, horner(z, f.sin), r), fma(z * z, horner(z, f.cos), fma(z, -0.5, 1.0))
+
+
+def _is_odd(i: Expr) -> Expr:
+    return ne(bit("bit_and", i, 1), 0)
 
 
 def _circular(i: Expr, r: Expr) -> Expr:
     """sin(r + i pi / 2)."""
-    z = r * r
-    s = fma(r * z, horner(z, SIN), r)
-    c = fma(z * z, horner(z, COS), fma(z, -0.5, 1.0))
-    y = select(eq(Call("bit_and", (i, const(1, I32)), I32), 0), s, c)
-    sign = shift_left(Call("bit_and", (i, const(2, I32)), I32), 30)
-    return bits(Call("bit_xor", (bits(y, I32), sign), I32), F32)
+    f = format_of(r)
+    s, k = _sin_cos(r)
+    sign = bit("shift_left", cast(bit("bit_and", i, 2), f.unsigned), f.dtype.bits - 2)
+    y = bits(select(_is_odd(i), k, s), f.unsigned)
+    return bits(bit("bit_xor", y, sign), f.dtype)
 
 
 def sin(x: Expr) -> Expr:
@@ -271,3 +467,49 @@ def cos(x: Expr) -> Expr:
     i, r = _quadrant(x)
     return _circular(i + 1, r)
 
+
+def tan(x: Expr) -> Expr:
+    """sin / cos, or -cos / sin."""
+    i, r = _quadrant(x)
+    s, k = _sin_cos(r)
+    odd = _is_odd(i)
+    return select(odd, neg(k), s) / select(odd, s, k)
+
+
+def _asin_parts(x: Expr) -> tuple[Expr, Expr]:
+    """|x| <= 1/2: true and asin |x|; else false and asin(sqrt((1 - |x|) / 2)) = acos(|x|) / 2."""
+    f = format_of(x)
+    a = unary("abs", x)
+    near = le(a, 0.5)
+    z = select(near, a * a, fma(a, -0.5, 0.5))
+    s = select(near, a, unary("sqrt", z))
+    return near, fma(s * z, horner(z, f.asin), s)
+
+
+def asin(x: Expr) -> Expr:
+    near, y = _asin_parts(x)
+    high, low, _ = format_of(x).half_pi
+    return copysign(select(near, y, fma(y, -2.0, low) + high), x)
+
+
+def acos(x: Expr) -> Expr:
+    """pi / 2 - asin x; near 1 and -1 by the root: 2 y, pi - 2 y."""
+    t = x.dtype
+    near, y = _asin_parts(x)
+    high, low, _ = format_of(x).half_pi
+    y = copysign(select(near, y, y + y), x)
+    middle = const(high, t) - (y - low)
+    negative = lt(x, 0.0)
+    end = select(negative, (y + 2 * low) + 2 * high, y)
+    return select(near, middle, end)
+
+
+def atan(x: Expr) -> Expr:
+    """For r = |x| or 1 / |x|, the lesser: atan r, or pi / 2 - atan r."""
+    f = format_of(x)
+    high, low, _ = f.half_pi
+    a = unary("abs", x)
+    r = at_most(1.0, a) / at_least(1.0, a)
+    z = r * r
+    y = fma(r * z, horner(z, f.atan), r)
+    return copysign(select(lt(1.0, a), (const(low, f.dtype) - y) + high, y), x)

@@ -1,10 +1,350 @@
-"""(being written)"""
+"""Patterns of exported models that are one operator of ours: activations, normalisations, softmax.
+
+One operator of several stages becomes one kernel. The constants of an approximation are compared within the precision
+with which models write them down; what is composed differs from its parts by roundings only.
+"""
 
 from __future__ import annotations
 
-from .ir import Graph
+from collections import Counter
+from typing import Final
+
+from planish.compiler.dtypes import BF16, F16
+from planish.compiler.ops.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish
+from planish.compiler.ops.base import is_one
+from planish.compiler.ops.normalization import LayerNorm, RMSNorm
+from planish.compiler.ops.power import PowScalar
+from planish.compiler.ops.reduction import ReduceMax, ReduceMean, ReduceSum
+from planish.compiler.ops.shape import Transpose
+from planish.compiler.ops.softmax import Softmax
+
+from .axes import inverse
+from .ir import Graph, Node, Replacement, Value
+from .match import Rules, Site, same_shape
+
+COMPOSITIONS: Final = Rules("compose")
+CLOSE: Final = 1e-3  # how far a model's sqrt(2 / pi) may be from ours, relatively
+DEPTH: Final = 6  # multiplications in a product
 
 
 def compose(graph: Graph) -> Graph:
-    """The graph."""
-    return graph
+    """The graph with patterns replaced by operators."""
+    return COMPOSITIONS.run(graph)
+
+
+# ------------------------------------------------------------------------------------ products
+
+
+def factors(s: Site, v: Value, depth: int = DEPTH, root: bool = True) -> tuple[float, Counter[Value]]:
+    """A value as a number times factors with exponents: through products that nobody else reads."""
+    node = s.makers.get(v)
+    whole: tuple[float, Counter[Value]] = (1.0, Counter({v: 1}))
+    if node is None or depth == 0:
+        return whole
+    op, inputs = node.op, node.inputs
+    if isinstance(op, PowScalar) and op.exponent in (2.0, 3.0) and inputs[0] is not None:
+        return 1.0, Counter({inputs[0]: int(op.exponent)})
+    square = op.name == "mul" and inputs[0] is inputs[1]
+    if not root and not square and not s.alone(v):
+        return whole
+    if op.name not in ("mul", "div") or not same_shape(*_shapes(s, node, v)):
+        return whole
+    number, out = 1.0, Counter[Value]()
+    for k, x in enumerate(inputs):
+        assert x is not None
+        scalar = s.scalar(x)
+        if scalar is not None and x.type.rank <= v.type.rank:
+            if k == 1 and op.name == "div" and scalar == 0:
+                return whole
+            number = number / scalar if k == 1 and op.name == "div" else number * scalar
+        elif k == 1 and op.name == "div":
+            return whole
+        else:
+            more, found = factors(s, x, depth - 1, False)
+            number *= more
+            out.update(found)
+    return number, out
+
+
+def _shapes(s: Site, node: Node, v: Value) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """The result's shape, and that of the operands that are no numbers if they agree."""
+    full = [x.type.shape for x in node.operands if s.scalar(x) is None]
+    shape: tuple[object, ...] = v.type.shape
+    return shape, next((x for x in full if not same_shape(x, v.type.shape)), v.type.shape)
+
+
+def close(a: float | None, b: float) -> bool:
+    """Whether a number of the model is this one."""
+    return a is not None and abs(a - b) <= CLOSE * abs(b)
+
+
+def scaled(s: Site, v: Value) -> tuple[float, Value] | None:
+    """A value as a number times one other value."""
+    number, found = factors(s, v)
+    if len(found) == 1:
+        ((x, power),) = found.items()
+        if power == 1:
+            return number, x
+    return None
+
+
+def offset(s: Site, v: Value) -> tuple[Value, float] | None:
+    """A value as another one plus a number."""
+    node = s.maker(v, "add", "sub")
+    if node is None:
+        return None
+    for k in (1, 0):
+        number, x = s.scalar(node.inputs[k]), node.inputs[1 - k]
+        if number is not None and x is not None and same_shape(x.type.shape, v.type.shape):
+            if node.op.name == "add":
+                return x, number
+            return (x, -number) if k == 1 else None
+    return None
+
+
+# --------------------------------------------------------------------------------- activations
+
+
+@COMPOSITIONS.rule("mul", "div")
+def activation(s: Site, node: Node) -> Replacement:
+    """x * g(x) -> gelu(x), swish(x), hard_swish(x) or mish(x), in the many ways in which they are written"""
+    if not node.outputs[0].type.dtype.is_float:
+        return None
+    number, found = factors(s, node.outputs[0])
+    if len(found) != 2 or set(found.values()) != {1}:
+        return None
+    one, two = found
+    for x, gate in ((one, two), (two, one)):
+        maker = s.makers.get(gate)
+        if maker is None or not s.alone(gate) or not same_shape(x.type.shape, gate.type.shape):
+            continue
+        for match in (_gelu, _swish, _hard_swish, _mish):
+            op = match(s, number, x, gate)
+            if op is not None:
+                return s.make(op, x)
+    return None
+
+
+def _gelu(s: Site, number: float, x: Value, gate: Value) -> Gelu | None:
+    """number * x * (erf(x / sqrt 2) + 1), or with the tanh of a cubic."""
+    parts = offset(s, gate)
+    if parts is None:
+        return None
+    inner = scaled(s, parts[0])
+    if inner is None or not close(inner[0], parts[1]) or not close(number * parts[1], 0.5):
+        return None
+    node = s.maker(inner[1], "erf", "tanh")
+    if node is None or node.inputs[0] is None:
+        return None
+    if node.op.name == "erf":
+        argument = scaled(s, node.inputs[0])
+        if argument is not None and argument[1] is x and close(argument[0], 0.5**0.5):
+            return Gelu()
+        return None
+    return Gelu(True) if _is_cubic(s, node.inputs[0], x) else None
+
+
+def _is_cubic(s: Site, v: Value, x: Value) -> bool:
+    """Whether v is sqrt(2 / pi) * (x + 0.044715 * x^3)."""
+    number, found = factors(s, v)
+    if not close(number, 0.7978845608):
+        return False
+    if len(found) == 1:
+        (total,) = found
+        node = s.maker(total, "add")
+        if node is None or x not in node.inputs:
+            return False
+        other = node.inputs[1] if node.inputs[0] is x else node.inputs[0]
+        if other is None:
+            return False
+        cube, powers = factors(s, other)
+        return close(cube, 0.044715) and powers == Counter({x: 3})
+    if len(found) == 2 and found[x] == 1:
+        (rest,) = (v for v in found if v is not x)
+        parts = offset(s, rest)
+        if parts is None or not close(parts[1], 1.0):
+            return False
+        square, powers = factors(s, parts[0])
+        return close(square, 0.044715) and powers == Counter({x: 2})
+    return False
+
+
+def _swish(s: Site, number: float, x: Value, gate: Value) -> Swish | None:
+    """x * sigmoid(alpha * x)."""
+    node = s.maker(gate, "sigmoid")
+    if node is None or node.inputs[0] is None or number != 1.0:
+        return None
+    if node.inputs[0] is x:
+        return Swish()
+    inner = scaled(s, node.inputs[0])
+    return Swish(inner[0]) if inner is not None and inner[1] is x else None
+
+
+def _hard_swish(s: Site, number: float, x: Value, gate: Value) -> HardSwish | None:
+    """x * clip(x / 6 + 1 / 2, 0, 1)."""
+    node = s.maker(gate, "hard_sigmoid", "clip")
+    if node is None or node.inputs[0] is None:
+        return None
+    source = node.inputs[0]
+    if isinstance(node.op, HardSigmoid):
+        fits = source is x and number == 1.0
+        fits = fits and close(node.op.alpha, 1 / 6) and close(node.op.beta, 0.5)
+        return HardSwish() if fits else None
+    parts = offset(s, source)
+    low, high = getattr(node.op, "low", None), getattr(node.op, "high", None)
+    if parts is None or low != 0 or high is None or not close(number * high, 1.0):
+        return None
+    slope = scaled(s, parts[0])
+    if parts[0] is x:
+        slope = 1.0, x
+    if slope is None or slope[1] is not x:
+        return None
+    fits = close(number * slope[0], 1 / 6) and close(number * parts[1], 0.5)
+    return HardSwish() if fits else None
+
+
+def _mish(s: Site, number: float, x: Value, gate: Value) -> Mish | None:
+    """x * tanh(softplus(x))."""
+    node = s.maker(gate, "tanh")
+    inner = None if node is None else s.maker(node.inputs[0], "softplus")
+    return Mish() if number == 1.0 and inner is not None and inner.inputs[0] is x else None
+
+
+# ------------------------------------------------------------------------------ normalisations
+
+
+def _squared(s: Site, v: Value | None) -> Value | None:
+    """What is squared."""
+    node = s.maker(v, "mul", "pow_scalar")
+    if node is None:
+        return None
+    if isinstance(node.op, PowScalar):
+        return node.inputs[0] if node.op.exponent == 2.0 else None
+    return node.inputs[0] if node.inputs[0] is node.inputs[1] else None
+
+
+def _mean(s: Site, v: Value | None) -> tuple[Value, tuple[int, ...]] | None:
+    """What a value is the mean of, and over which axes; they stay with extent 1."""
+    node = s.maker(v, "reduce_mean")
+    if node is None or not isinstance(node.op, ReduceMean) or not node.op.keepdims:
+        return None
+    x = node.inputs[0]
+    return None if x is None else (x, node.op.over(x.type.rank))
+
+
+def _over_root(s: Site, node: Node) -> tuple[Value, Value, float] | None:
+    """y / sqrt(v + epsilon) as y, v and epsilon."""
+    for k in (1, 0):
+        y, root = node.inputs[1 - k], node.inputs[k]
+        if node.op.name == "div" and k == 0:
+            return None
+        inverse_root = node.op.name == "mul"
+        maker = s.maker(root)
+        if maker is not None and inverse_root:
+            if maker.op.name == "reciprocal":
+                maker, inverse_root = s.maker(maker.inputs[0]), False
+            elif maker.op.name == "div" and s.scalar(maker.inputs[0]) == 1:
+                maker, inverse_root = s.maker(maker.inputs[1]), False
+        if maker is None or y is None or maker.inputs[0] is None:
+            continue
+        exponent = getattr(maker.op, "exponent", 0.5 if maker.op.name == "sqrt" else None)
+        if exponent != (-0.5 if inverse_root else 0.5):
+            continue
+        parts = offset(s, maker.inputs[0])
+        if parts is not None and parts[1] >= 0:
+            return y, *parts
+    return None
+
+
+@COMPOSITIONS.rule("mul", "div")
+def normalization(s: Site, node: Node) -> Replacement:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) -> layer_norm(x); x / sqrt(mean(x^2) + eps) -> rms_norm(x)"""
+    found = _over_root(s, node)
+    if found is None or found[0].type.dtype in (F16, BF16):
+        return None
+    y, variance, epsilon = found
+    mean = _mean(s, variance)
+    if mean is None or not same_shape(y.type.shape, node.outputs[0].type.shape):
+        return None
+    square, axes = mean
+    base = _squared(s, square)
+    if base is None:
+        return None
+    centred = _centred(s, base, axes)
+    rank = y.type.rank
+    first = rank - len(axes)
+    trailing = axes == tuple(range(first, rank))
+    if centred is not None and (y is base or _centred(s, y, axes) is centred):
+        if trailing:
+            return s.make(LayerNorm(first - rank, epsilon), centred)
+        if axes == (1,) and rank > 2:  # over the channels, which go last
+            perm = (0, *range(2, rank), 1)
+            normal = s.make(LayerNorm(-1, epsilon), s.make(Transpose(perm), centred))
+            return s.make(Transpose(inverse(perm)), normal)
+    if y is base and trailing:
+        return s.make(RMSNorm(first - rank, epsilon), y)
+    return None
+
+
+def _centred(s: Site, v: Value, axes: tuple[int, ...]) -> Value | None:
+    """x, if v is x - mean(x)."""
+    node = s.maker(v, "sub")
+    if node is None:
+        return None
+    x, m = node.inputs
+    mean = _mean(s, m)
+    return x if mean is not None and mean[0] is x and mean[1] == axes else None
+
+
+@COMPOSITIONS.rule("mul", "add")
+def normalization_parameters(s: Site, node: Node) -> Replacement:
+    """layer_norm(x) * scale + bias -> layer_norm(x, scale, bias); rms_norm(x) * scale -> rms_norm(x, scale)"""
+    for k in (0, 1):
+        y, p = node.inputs[k], node.inputs[1 - k]
+        inner = s.maker(y, "layer_norm", "rms_norm")
+        if inner is None or y is None or p is None or not s.alone(y) or len(inner.outputs) > 1:
+            continue
+        x, *given = inner.inputs
+        scale, bias = [*given, None, None][:2]
+        axes = -getattr(inner.op, "axis", -1)
+        own = same_shape(y.type.shape, node.outputs[0].type.shape)
+        width = [d for d in p.type.shape[: max(0, p.type.rank - axes)] if not is_one(d)]
+        if not own or width or p.type.rank > y.type.rank or p.type.dtype is not y.type.dtype:
+            continue
+        if axes < 1:
+            continue
+        if node.op.name == "mul" and scale is None and bias is None:
+            return s.make(inner.op, x, p)
+        if node.op.name == "add" and bias is None and inner.op.name == "layer_norm":
+            return s.make(inner.op, x, scale, p)
+    return None
+
+
+# ------------------------------------------------------------------------------------- softmax
+
+
+@COMPOSITIONS.rule("div", "mul")
+def softmax(s: Site, node: Node) -> Replacement:
+    """exp(x - max(x)) / sum(exp(x - max(x))) -> softmax(x)"""
+    for e, total in (node.inputs, node.inputs[::-1]):
+        if node.op.name == "mul":
+            reciprocal = s.maker(total, "reciprocal")
+            total = None if reciprocal is None else reciprocal.inputs[0]
+        elif e is node.inputs[1]:
+            continue
+        summed, power = s.maker(total, "reduce_sum"), s.maker(e, "exp")
+        if summed is None or power is None or summed.inputs[0] is not e:
+            continue
+        shifted = s.maker(power.inputs[0], "sub")
+        peak = None if shifted is None else s.maker(shifted.inputs[1], "reduce_max")
+        if shifted is None or peak is None or peak.inputs[0] is not shifted.inputs[0]:
+            continue
+        x = peak.inputs[0]
+        assert x is not None
+        if not isinstance(summed.op, ReduceSum) or not isinstance(peak.op, ReduceMax):
+            continue
+        axes = summed.op.over(x.type.rank)
+        if axes != peak.op.over(x.type.rank) or not (summed.op.keepdims and peak.op.keepdims):
+            continue
+        return s.make(Softmax(axes), x)
+    return None

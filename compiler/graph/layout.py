@@ -1,57 +1,64 @@
 """Channels last inside: convolutions and their like on data whose channels are neighbours in memory.
 
-Every such operator gets a transpose in front and one behind. A transpose then travels down through whatever treats
-elements alike, or has axes that can be renamed, until it meets its inverse; the rest end at the graph's edges.
+Every such operator gets a transpose in front and one behind. Transposes then travel down through whatever has axes
+that can be renamed, until they meet their inverses; the rest end at the graph's edges. A value that is
+there transposed is kept as its source and a permutation: the transpose itself is made once, for the
+readers that cannot do without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from planish.compiler.expr.nodes import Const, as_expr
-from planish.compiler.ops.base import Op
+from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.ops.shape import Reshape, Transpose
 
-from .ir import Graph, GraphBuilder, Node, Replacement, TensorType, Value, rewrite
+from .axes import (
+    Perm,
+    after,
+    inverse,
+    is_identity,
+    only_ones_move,
+    renamed,
+    reshape_of_transpose,
+    transpose_of_reshape,
+)
+from .dce import eliminate_dead
+from .ir import Graph, GraphBuilder, Node, Replacement, Value, rewrite
+from .match import is_elementwise, same_shape
+from .moments import normalized_by_channel
 
 SPATIAL: Final = frozenset({
-    "conv", "conv_transpose", "max_pool", "average_pool", "lp_pool", "global_average_pool", "global_max_pool",
-    "global_lp_pool", "instance_norm", "batch_norm", "group_norm",
+    "conv", "conv_transpose", "max_pool", "average_pool", "lp_pool",
+    "global_average_pool", "global_max_pool", "global_lp_pool",
 })  # fmt: skip
+CONTRACTIONS: Final = frozenset({"conv", "conv_transpose", "matmul", "einsum"})
+SYMBOL: Final = 64  # what a dimension counts that is not known
 
 
-def to_last(rank: int) -> tuple[int, ...]:
+def to_last(rank: int) -> Perm:
     """The permutation that moves axis 1 to the end."""
     return (0, *range(2, rank), 1)
 
 
-def to_first(rank: int) -> tuple[int, ...]:
+def to_first(rank: int) -> Perm:
     """Its inverse."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def inverse(perm: Sequence[int]) -> tuple[int, ...]:
-    return tuple(perm.index(k) for k in range(len(perm)))
-
-
-def transposed(b: GraphBuilder, v: Value, perm: Sequence[int], origin: str = "") -> Value:
+def transposed(b: GraphBuilder, v: Value, perm: Perm, name: str = "", origin: str = "") -> Value:
     """The transposed value: a constant at once, a reshape where only axes of one element move."""
-    perm = tuple(perm)
-    if perm == tuple(range(len(perm))):
+    if is_identity(perm):
         return v
     if v in b.constants:
-        return b.constant(b.constants[v].transpose(perm).copy(), f"{v.name}_t")
-    moved = [k for k in perm if not _one(v.type, k)]
-    if moved == sorted(moved):
-        return b.one(Reshape(tuple(v.type.shape[k] for k in perm)), v, name=v.name, origin=origin)
-    return b.one(Transpose(perm), v, name=v.name, origin=origin)
-
-
-def _one(t: TensorType, k: int) -> bool:
-    d = t.shape[k]
-    return isinstance(d, Const) and d.value == 1
+        return b.constant(b.constants[v].transpose(perm), v.name)
+    shape = v.type.shape
+    if only_ones_move(perm, shape):
+        op: Any = Reshape(tuple(shape[k] for k in perm))
+    else:
+        op = Transpose(perm)
+    return b.one(op, v, name=name or v.name, origin=origin)
 
 
 def channels_last(graph: Graph) -> Graph:
@@ -60,140 +67,235 @@ def channels_last(graph: Graph) -> Graph:
     def visit(b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) -> Replacement:
         op: Any = node.op
         x = inputs[0] if inputs else None
-        if op.name not in SPATIAL or x is None or x.type.rank < 3:
+        if op.name not in SPATIAL or op.channels_last or x is None or x.type.rank < 3:
             return None
-        if getattr(op, "channels_last", True) or len(node.outputs) != 1:
-            return None
-        last, first = to_last(x.type.rank), to_first(x.type.rank)
+        rank = x.type.rank
         rest = list(inputs[1:])
         if op.name in ("conv", "conv_transpose") and rest[0] is not None:
-            rank = rest[0].type.rank
-            rest[0] = transposed(b, rest[0], (*range(2, rank), *_weight_axes(op)))
-        u = transposed(b, x, last, node.origin)
-        y = b.one(replace(op, channels_last=True), u, *rest, name=node.outputs[0].name, origin=node.origin)
-        return transposed(b, y, first, node.origin)
+            channels = (1, 0) if op.name == "conv" else (0, 1)
+            rest[0] = transposed(b, rest[0], (*range(2, rank), *channels))
+        x = transposed(b, x, to_last(rank), origin=node.origin)
+        name = node.outputs[0].name
+        y = b.one(replace(op, channels_last=True), x, *rest, name=name, origin=node.origin)
+        return transposed(b, y, to_first(rank), name, node.origin)
 
     return rewrite(graph, visit)
 
 
-def _weight_axes(op: Op) -> tuple[int, int]:
-    """Which axes of channels-first weights become the last two: input channels, then output channels."""
-    return (1, 0) if op.name == "conv" else (0, 1)
+# --------------------------------------------------------------------------------------- cost
+
+
+def cost(graph: Graph) -> int:
+    """The elements that transposes move, but for those that a contraction reads or stores through."""
+    makers, readers = graph.producers(), graph.uses()
+    kept = frozenset(graph.outputs)
+    total = 0
+    for node in graph.nodes:
+        if not isinstance(node.op, Transpose):
+            continue
+        (x,), (y,) = node.inputs, node.outputs
+        assert x is not None
+        perm = node.op.perm
+        if only_ones_move(perm, x.type.shape):
+            continue
+        if y not in kept and all(r.op.name in CONTRACTIONS for r in readers.get(y, ())):
+            continue
+        maker = makers.get(x)
+        stored = maker is not None and maker.op.name in CONTRACTIONS and perm[-1] == len(perm) - 1
+        if stored and x not in kept and len(readers[x]) == 1:
+            continue
+        total += volume_of(x)
+    return total
+
+
+def transposes(graph: Graph) -> int:
+    """The number of transposes."""
+    return sum(isinstance(node.op, Transpose) for node in graph.nodes)
+
+
+def volume_of(v: Value) -> int:
+    """The number of elements, symbols counted as ``SYMBOL``."""
+    out = 1
+    for d in v.type.shape:
+        out *= int(d.value) if isinstance(d, Const) else SYMBOL
+    return out
 
 
 # ------------------------------------------------------------------------------------- sinking
 
 
 def sink_transposes(graph: Graph) -> Graph:
-    """The graph with transposes moved down and cancelled."""
-    behind: dict[Value, tuple[Value, tuple[int, ...]]] = {}
+    """The graph with transposes moved down and cancelled; as it was, if that would not help."""
+    if not any(isinstance(node.op, Transpose) for node in graph.nodes):
+        return graph
+    new = eliminate_dead(rewrite(graph, _Sinking(graph).visit))
+    return new if (cost(new), transposes(new)) < (cost(graph), transposes(graph)) else graph
 
-    def visit(b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) -> Replacement:
+
+class _Sinking:
+    def __init__(self, graph: Graph) -> None:
+        self.wanted = _wanted(graph)
+        self.behind: dict[Value, tuple[Value, Perm]] = {}
+        self.done: dict[tuple[Value, Perm], Value] = {}
+        self.views: dict[Value, Value] = {}  # results of reshapes, with what they are views of
+
+    def visit(self, b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) -> Replacement:
         op: Any = node.op
-        if op.name == "transpose" and inputs[0] is not None:
-            source, perm = behind.get(inputs[0], (inputs[0], tuple(range(len(op.perm)))))
-            both = tuple(perm[k] for k in op.perm)
-            if both == tuple(range(len(both))):
-                return source
-            out = b.one(Transpose(both), source, name=node.outputs[0].name, origin=node.origin)
-            behind[out] = source, both
-            return out
-        found = [v for v in inputs if v is not None and v in behind]
-        if not found or len(node.outputs) != 1 or node.outputs[0].type.rank < 2:
+        if op.name == "transpose":
+            assert inputs[0] is not None
+            return self.transpose(b, node, inputs[0], op.perm)
+        if op.name == "reshape":
+            assert inputs[0] is not None
+            return self.reshape(b, node, inputs[0])
+        perms = [
+            (v.type.rank, self.behind[v][1]) for v in inputs if v is not None and v in self.behind
+        ]
+        if not perms:
             return None
-        perm = behind[found[0]][1]
-        moved = _moved(b, node, inputs, perm, behind)
-        if moved is None:
+        perm = max(perms, key=lambda p: p[0])[1]
+        return self.move(b, node, inputs, perm)
+
+    def source(self, v: Value) -> tuple[Value, Perm]:
+        return self.behind.get(v, (v, tuple(range(v.type.rank))))
+
+    def put(self, b: GraphBuilder, node: Node, v: Value, perm: Perm, name: str = "") -> Value:
+        """``v`` transposed, known as that."""
+        v, perm = self.source(v)[0], after(perm, self.source(v)[1])
+        if is_identity(perm):
+            return v
+        found = self.done.get((v, perm))
+        if found is None:
+            out = transposed(b, v, perm, name, node.origin)
+            found = self.done[v, perm] = out
+            if v not in b.constants:
+                self.behind[out] = v, perm
+        return found
+
+    # ------------------------------------------------------------------------------- movements
+
+    def transpose(self, b: GraphBuilder, node: Node, x: Value, perm: Perm) -> Replacement:
+        (out,) = node.outputs
+        if x not in self.behind and (x, perm) not in self.done and x not in self.views:
+            self.behind[out] = x, perm
+            self.done[x, perm] = out
             return None
-        out = b.one(Transpose(perm), moved, name=node.outputs[0].name, origin=node.origin)
-        behind[out] = moved, perm
-        return out
+        name = out.name
+        if x not in self.behind and x in self.views:
+            inner = self.views[x]
+            if inner in self.behind:
+                found = transpose_of_reshape(inner.type.shape, x.type.shape, perm)
+                if found is not None:
+                    first, shape = found
+                    y = self.put(b, node, inner, first, name)
+                    return self.viewed(b, node, y, shape)
+        return self.put(b, node, x, perm, name)
 
-    return rewrite(graph, visit)
-
-
-def _moved(
-    b: GraphBuilder,
-    node: Node,
-    inputs: tuple[Value | None, ...],
-    perm: tuple[int, ...],
-    behind: dict[Value, tuple[Value, tuple[int, ...]]],
-) -> Value | None:
-    """The node applied before the transpose ``perm`` of its inputs, or None if it cannot be."""
-    op: Any = node.op
-    rank = len(perm)
-    new_op: Op | None
-    if _is_elementwise(op):
-        new_op = op
-    elif (change := _AXES.get(op.name)) is not None and node.outputs[0].type.rank == rank:
-        new_op = change(op, perm)
-    else:
+    def reshape(self, b: GraphBuilder, node: Node, x: Value) -> Replacement:
+        out = node.outputs[0]
+        if x in self.behind:
+            source, perm = self.behind[x]
+            found = reshape_of_transpose(source.type.shape, perm, out.type.shape)
+            if found is not None:
+                shape, left = found
+                return self.put(b, node, self.viewed(b, node, source, shape), left, out.name)
+        self.views[out] = x
         return None
-    if new_op is None:
-        return None
-    data = []
-    for v in inputs:
-        if v is None:
-            data.append(None)
-        elif v in behind and behind[v][1] == perm:
-            data.append(behind[v][0])
-        elif v.type.size == 1 and v.type.rank <= rank:
-            data.append(v)
-        elif v in b.constants and _is_elementwise(op) and v.type.rank <= rank:
-            wide = b.constants[v].reshape((1,) * (rank - v.type.rank) + b.constants[v].shape)
-            data.append(b.constant(wide.transpose(inverse(perm)).copy(), f"{v.name}_t"))
-        elif op.name in _DATA_FIRST and data:
-            data.append(v)
-        elif _free_to_move(v, rank):
-            shape = [as_expr(1)] * (rank - v.type.rank) + list(v.type.shape)
-            data.append(b.one(Reshape(tuple(shape[k] for k in inverse(perm))), v, name=v.name))
-        else:
+
+    def viewed(self, b: GraphBuilder, node: Node, x: Value, shape: tuple[Expr, ...]) -> Value:
+        if same_shape(x.type.shape, shape):
+            return x
+        y = b.one(Reshape(shape), x, name=node.outputs[0].name, origin=node.origin)
+        self.views[y] = x
+        return y
+
+    # ---------------------------------------------------------------------------- other operators
+
+    def move(
+        self, b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...], perm: Perm
+    ) -> Replacement:
+        """The node in front of the transpose of its inputs, if it can be there."""
+        if node.op.name in ("instance_norm", "group_norm"):
+            x = inputs[0]
+            if x is None or x not in self.behind:
+                return None
+            y = normalized_by_channel(b, node, inputs, *self.behind[x])
+            return None if y is None else self.put(b, node, y, perm, node.outputs[0].name)
+        change = renamed(node.op, perm, node.outputs[0].type.rank)
+        if change is None:
             return None
-    return b.one(new_op, *data, name=node.outputs[0].name, origin=node.origin)
+        op, left = change
+        plan = [self.operand(b, node, k, v, perm) for k, v in enumerate(inputs)]
+        if None in plan:
+            return None
+        data = [
+            None if v is None else self.bring(b, node, v, perm, how)
+            for v, how in zip(inputs, plan, strict=True)
+        ]
+        names = [v.name for v in node.outputs]
+        outs = b.apply(op, *data, names=names, origin=node.origin)
+        return tuple(
+            self.put(b, node, y, left, v.name) for y, v in zip(outs, node.outputs, strict=True)
+        )
+
+    def operand(
+        self, b: GraphBuilder, node: Node, k: int, v: Value | None, perm: Perm
+    ) -> str | None:
+        """How an operand is brought into the source's order of axes; None if that is not worth it."""
+        if v is None or (k > 0 and node.op.name in _DATA_FIRST):
+            return "as it is"
+        if v in self.behind and self.behind[v][1] == perm:
+            return "source"
+        full = v.type.rank == len(perm)
+        if is_elementwise(node.op) and v.type.rank < len(perm) or full:
+            if v.type.size == 1 and not full:
+                return "as it is"
+            if v in b.constants or only_ones_move(inverse(perm), _wide(v, len(perm))):
+                return "reordered"
+        wanted = self.wanted.get(node.outputs[0]) == inverse(perm)
+        return "reordered" if full and wanted else None
+
+    def bring(self, b: GraphBuilder, node: Node, v: Value, perm: Perm, how: str | None) -> Value:
+        if how == "as it is":
+            return v
+        if how == "source":
+            return self.behind[v][0]
+        wide = _wide(v, len(perm))
+        if v in b.constants:
+            array = b.constants[v].reshape((1,) * (len(perm) - v.type.rank) + b.constants[v].shape)
+            return b.constant(array.transpose(inverse(perm)), v.name)
+        return self.put(b, node, self.viewed(b, node, v, wide), inverse(perm), v.name)
 
 
-def _free_to_move(v: Value, rank: int) -> bool:
-    """Whether at most one axis of the value has more than one element."""
-    wide = [k for k in range(v.type.rank) if not _one(v.type, k)]
-    return v.type.rank <= rank and len(wide) <= 1
+# Operators of which only the first operand has the axes of the result.
+_DATA_FIRST: Final = frozenset({"pad", "layer_norm", "rms_norm", "batch_norm", "resize"})
 
 
-def _is_elementwise(op: Op) -> bool:
-    from planish.compiler.ops.elementwise import Binary, Unary
-
-    return isinstance(op, Unary | Binary) or op.name in ("where", "cast", "prelu", "clip")
+def _wide(v: Value, rank: int) -> tuple[Expr, ...]:
+    return (*[as_expr(1)] * (rank - v.type.rank), *v.type.shape)
 
 
-def _axes(op: Any, perm: tuple[int, ...]) -> Op:
-    """A reduction that keeps its dimensions: its axes renamed."""
-    return replace(op, axes=tuple(sorted(perm[a] for a in op.axes)))  # type: ignore[no-any-return]
+def _wanted(graph: Graph) -> dict[Value, Perm]:
+    """The transposes that all readers of a value want of it: directly, or behind operators that keep axes."""
+    readers = graph.uses()
+    kept = frozenset(graph.outputs)
+    out: dict[Value, Perm] = {}
+    for node in reversed(graph.nodes):
+        for v in node.outputs:
+            if v in kept or v not in readers:
+                continue
+            found = {_asked(r, v, out) for r in readers[v]}
+            if len(found) == 1 and (perm := found.pop()) is not None:
+                out[v] = perm
+    return out
 
 
-def _reduce(op: Any, perm: tuple[int, ...]) -> Op | None:
-    return _axes(op, perm) if getattr(op, "keepdims", False) else None
+def _asked(reader: Node, v: Value, wanted: dict[Value, Perm]) -> Perm | None:
+    if isinstance(reader.op, Transpose):
+        return reader.op.perm
+    if reader.op.name not in _KEEPS and not is_elementwise(reader.op):
+        return None
+    found = wanted.get(reader.outputs[0])
+    return found if found is not None and len(found) == v.type.rank else None
 
 
-def _axis(op: Any, perm: tuple[int, ...]) -> Op:
-    return replace(op, axis=perm[op.axis])  # type: ignore[no-any-return]
-
-
-def _per_axis(*names: str) -> Callable[[Any, tuple[int, ...]], Op]:
-    def change(op: Any, perm: tuple[int, ...]) -> Op:
-        back = inverse(perm)
-        return replace(op, **{n: tuple(getattr(op, n)[k] for k in back) for n in names})  # type: ignore[no-any-return]
-
-    return change
-
-
-def _resize(op: Any, perm: tuple[int, ...]) -> Op:
-    return replace(op, axes=tuple(perm[a] for a in op.axes))  # type: ignore[no-any-return]
-
-
-_DATA_FIRST: Final = frozenset({"pad"})
-_AXES: Final[dict[str, Callable[[Any, tuple[int, ...]], Op | None]]] = {
-    "concat": _axis,
-    "pad": _per_axis("before", "after"),
-    "slice": _per_axis("starts", "steps", "shape"),
-    "resize": _resize,
-    **{f"reduce_{k}": _reduce for k in ("sum", "mean", "max", "min", "prod", "l1", "l2")},
-}
+_KEEPS: Final = frozenset({"concat", "slice", "pad", "resize", "softmax", "log_softmax", "cumsum"})

@@ -18,6 +18,7 @@ from planish.compiler.ops.elementwise import Binary, Unary
 from .dce import eliminate_dead
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, TensorType, Value, rewrite
 
+ELEMENTWISE: Final = "elementwise"  # stands for the names of all such operators
 ROUNDS: Final = 500  # before rules count as not settling
 
 
@@ -62,7 +63,8 @@ class Site(Surroundings):
     def all_of(self, op: Op, *inputs: Value | None) -> tuple[Value, ...]:
         """The results of ``op``, with the names and the origin of the node that they are for."""
         now = (None if v is None else self.builder.now(v) for v in inputs)
-        names = [v.name for v in self.node.outputs]
+        own = op.name == self.node.op.name
+        names = [v.name if own else f"{v.name}_{op.name}" for v in self.node.outputs]
         return self.builder.apply(op, *now, names=names, origin=self.node.origin)
 
     def constant(self, array: Array, name: str) -> Value:
@@ -108,11 +110,12 @@ class Rules:
     def once(self, graph: Graph) -> Graph:
         """The graph with every node replaced for which a rule fits now."""
         site = Site(graph)
+        common = self.rules.get(ELEMENTWISE, [])
 
         def visit(b: GraphBuilder, node: Node, _: tuple[Value | None, ...]) -> Replacement:
-            rules = self.rules.get(node.op.name)
-            if rules is None:
-                return None
+            rules = self.rules.get(node.op.name, [])
+            if is_elementwise(node.op):
+                rules = rules + common
             site.builder, site.node = b, node
             for rule in rules:
                 out = rule(site, node)

@@ -16,7 +16,8 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, divide, normal, volume
 from planish.compiler.ops.base import is_one
 from planish.compiler.ops.convolution import Conv
-from planish.compiler.ops.indexing import Gather, GatherND, Pad, Slice
+from planish.compiler.ops.indexing import Gather, GatherND, Slice
+from planish.compiler.ops.padding import Pad
 from planish.compiler.ops.shape import Concat, Expand, Reshape, Split, Tile, Transpose
 
 from .ir import Node, Replacement, Value

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import extremes
+from planish.compiler.expr.bounds import Interval, extremes
 from planish.compiler.expr.nodes import Const, Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Stmt, constant
 
-from planish.schedules.schedule import Schedule, move, ranges, replace, show_loop
+from planish.schedules.schedule import (
+    Schedule,
+    iterator_ranges,
+    move,
+    ranges,
+    replace,
+    show_loop,
+)
 
 
 def _writer(func: Function, buffer: str) -> Block | None:
@@ -25,7 +32,8 @@ def _readers(s: Stmt, buffer: str) -> list[tuple[tuple[Loop, ...], Block]]:
 def _is_identity(b: Block) -> bool:
     """Whether the block writes at its spatial iterators, in order."""
     return len(b.indices) == len(b.spatial) and all(
-        x is i.var for x, i in zip(b.indices, b.spatial, strict=True)
+        x is i.var or (constant(i.extent) == 1 and constant(x) == 0)
+        for x, i in zip(b.indices, b.spatial, strict=True)
     )
 
 
@@ -352,19 +360,23 @@ def layout(s: Schedule, buffer: str, dims: tuple[str, ...], shape: tuple[object,
         if extra:
             raise ScheduleError(f"{extra[0]} is no dimension of {buffer}", node=str(f))
 
-    def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def place(indices: tuple[Expr, ...], known: dict[Var, Interval]) -> tuple[Expr, ...]:
         values = dict(zip(axes, indices, strict=True))
-        return tuple(simplify(n.substitute(f, values), {}) for f in forms)
-
-    def change_load(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer == buffer:
-            return Load(buffer, place(e.indices), e.type)
-        return None
+        return tuple(simplify(n.substitute(f, values), known) for f in forms)
 
     def change(b: Block) -> Block:
+        if b.buffer != buffer and all(x.buffer != buffer for x in ir.reads(b)):
+            return b
+        known = iterator_ranges(s.func, b)
+
+        def change_load(e: Expr) -> Expr | None:
+            if isinstance(e, Load) and e.buffer == buffer:
+                return Load(buffer, place(e.indices, known), e.type)
+            return None
+
         indices = tuple(n.transform(i, change_load) for i in b.indices)
         if b.buffer == buffer:
-            indices = place(indices)
+            indices = place(indices, known)
         return b.with_(indices=indices, value=n.transform(b.value, change_load))
 
     func = s.func.with_(body=ir.map_blocks(s.func.body, change))

@@ -67,6 +67,14 @@ def as_contraction(block: Block) -> Contraction | None:
     )
 
 
+def reads_along_rows(c: Contraction, constants: frozenset[str]) -> bool:
+    """Whether the contraction is better seen as sums along rows: one row on the left, and a right operand that is
+    contiguous along the reduction."""
+    if c.m or c.right.buffer in constants or not c.right.indices:
+        return False
+    return c.right.indices[-1] is c.k[-1].var
+
+
 def volume(iters: tuple[Iter, ...]) -> int | None:
     """The product of the extents, if they are known."""
     out = 1

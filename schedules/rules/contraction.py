@@ -16,6 +16,7 @@ from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
 from planish.compiler.machine import Machine
 
+from planish.schedules.moves import iterators as I
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
@@ -112,6 +113,7 @@ def schedule_contraction(
         out, anchor = anchor, f"{anchor}_cache"
     c = as_contraction(s.block(anchor))
     assert c is not None
+    s, c = _divide_phases(s, c, out)
     s, c = _merge_rows(s, c, out)
     rows, cols = (c.m[-1] if c.m else None), c.n[-1]
     return _scheduled(s, c, out, rows, cols, machine, threads, constants)
@@ -198,6 +200,40 @@ def _consumer(s: Schedule, anchor: str) -> str | None:
     return found[0] if found else None
 
 
+def _divide_phases(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contraction]:
+    """Part an iterator of which one operand reads the quotient and the other the remainder (the phases of a
+    transposed convolution): it becomes rows and columns."""
+    anchor = c.block.name
+    for i in c.batch:
+        factor = _phases(c, i)
+        if factor is None:
+            continue
+        at = [x.var for x in s.block(anchor).spatial].index(i.var)
+        there = _reading(s, out, anchor, i)
+        s = I.divide(s, anchor, i.var.name, factor)
+        s = I.divide(s, out, there.name, factor)
+        buffer = s.func.buffers[s.block(anchor).buffer]
+        dims = [f"d{k}" for k in range(len(buffer.shape))]
+        dims[at : at + 1] = [f"d{at} // {factor}", f"d{at} % {factor}"]
+        shape: list[object] = [_number(d) for d in buffer.shape]
+        shape[at : at + 1] = [_number(simplify(buffer.shape[at] // factor)), factor]
+        s = S.layout(s, buffer.name, tuple(dims), tuple(shape))
+        found = as_contraction(s.block(anchor))
+        assert found is not None
+        c = found
+    return s, c
+
+
+def _phases(c: Contraction, i: Iter) -> int | None:
+    """The constant by which the right operand takes the remainder along an iterator."""
+    for e in n.walk(*c.right.indices):
+        match e:
+            case n.FloorMod(x, n.Const(factor)) if i.var in n.free_vars(x):
+                if simplify(i.extent % int(factor)) is n.const(0, n.I64):
+                    return int(factor)
+    return None
+
+
 def _merge_rows(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contraction]:
     """Make one iterator of all row iterators, in the anchor and in the block that stores."""
     anchor = c.block.name
@@ -260,13 +296,13 @@ def _tile(
 ) -> Schedule:
     """Tile the storing block, compute the anchor inside the tile, and put the loops in order."""
     anchor = c.block.name
-    col = _loop_of(s, out, anchor, cols)
+    col = loop_of(s, out, anchor, cols)
     s = L.split(s, f"{out}.{col}", tile.width)
     s = L.split(s, f"{out}.{col}_1", tile.lanes)
     inner = [f"{col}_1_0", f"{col}_1_1"]
     outer = [f"{col}_0"]
     if rows is not None:
-        row = _loop_of(s, out, anchor, rows)
+        row = loop_of(s, out, anchor, rows)
         s = L.split(s, f"{out}.{row}", tile.rows)
         inner.insert(0, f"{row}_1")
         outer.append(f"{row}_0")
@@ -312,7 +348,7 @@ def _number(e: n.Expr) -> object:
     return str(e) if known is None else known
 
 
-def _loop_of(s: Schedule, out: str, anchor: str, i: Iter) -> str:
+def loop_of(s: Schedule, out: str, anchor: str, i: Iter) -> str:
     """The loop of the storing block that runs along an iterator of the anchor."""
     index = _reading(s, out, anchor, i)
     binding = s.block(out).bindings[index]

@@ -11,12 +11,12 @@ from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function
 from planish.compiler.machine import Machine
 
-from planish.schedules.moves import loops as L
 from planish.schedules.schedule import Schedule
 
-from .analysis import as_contraction
+from . import windows
+from .analysis import as_contraction, is_stages
 from .contraction import own_loops, schedule_alone
-from .elementwise import vector_innermost
+from .elementwise import inline_all, stream, vector_innermost
 from .rows import reduce_row
 
 
@@ -24,8 +24,8 @@ def schedule_general(
     func: Function, machine: Machine, threads: int, constants: frozenset[str]
 ) -> Schedule:
     """The default schedule of a function of which only the blocks are known."""
-    s = Schedule(func)
-    for b in list(ir.blocks(func.body)):
+    s = inline_all(Schedule(func)) if is_stages(func) else Schedule(func)
+    for b in list(ir.blocks(s.func.body)):
         s = _attempt(s, b.name, machine, threads, constants)
     return s
 
@@ -39,22 +39,15 @@ def _attempt(
         return s
     shared = len(s.loops(name)) - len(loops)
     try:
+        if block.combiner is None and not shared:
+            return stream(s, name, machine, threads)
         if block.combiner is None:
-            return _spread(vector_innermost(s, name, machine, shared), name, threads, shared)
+            return vector_innermost(s, name, machine, shared)
         c = as_contraction(block)
         if c is not None and c.n:
             return schedule_alone(s, c, machine, threads, constants)
+        if windows.fits(block):
+            return windows.schedule_alone(s, name, machine, threads)
         return reduce_row(s, name, machine)
     except ScheduleError:  # no move fits: the plain loops are right
-        return s
-
-
-def _spread(s: Schedule, name: str, threads: int, shared: int) -> Schedule:
-    """Share the outermost loop among threads if nothing is around it."""
-    loops = s.loops(name)
-    if shared or threads == 1 or loops[0].kind != "serial" or len(loops) < 2:
-        return s
-    try:
-        return L.parallel(s, f"{name}.{loops[0].var.name}")
-    except ScheduleError:
         return s

@@ -27,14 +27,9 @@ def row_axes(func: Function) -> int:
     """How many leading axes every stage shares: those of the rows."""
     blocks = list(ir.blocks(func.body))
     reducing = reductions(func)
-    count = min(len([i for i in b.spatial]) for b in blocks)
+    count = min(len(b.spatial) for b in blocks)
     for b in reducing:
-        own = 0
-        for i in b.spatial:
-            if constant(i.extent) == 1 and own >= _rank_before_reduction(b):
-                break
-            own += 1
-        count = min(count, own)
+        count = min(count, _rank_before_reduction(b))
     return count
 
 
@@ -80,21 +75,36 @@ def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
 
 
 def _inline_cheap(s: Schedule) -> Schedule:
-    """Inline elementwise stages: those with one reader, and those that are cheaper to repeat than to keep."""
+    """Inline elementwise stages: those with one reader, and those that are cheaper to repeat than to keep.
+
+    A stage that has fewer elements than its reader is kept: it would be repeated for each of the reader's.
+    """
     for b in list(ir.blocks(s.func.body)):
         if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
             continue
+        block = s.block(b.name)
         readers = [
             r for r in ir.blocks(s.func.body) if any(x.buffer == b.buffer for x in ir.reads(r))
         ]
-        cost = operations(s.block(b.name).value)
+        cost = operations(block.value)
+        if cost and any(_is_smaller(block, r) for r in readers):
+            continue
         if len(readers) == 1 or cost * len(readers) <= MAX_INLINED // 8:
             s = S.inline(s, b.name)
     return s
 
 
+def _is_smaller(block: Block, reader: Block) -> bool:
+    """Whether the reader has an axis that the block has only one element of."""
+    ones = sum(constant(i.extent) == 1 for i in reader.iters)
+    wide = len(reader.iters) - ones
+    return sum(constant(i.extent) != 1 for i in block.iters) < wide
+
+
 def _scope(s: Schedule, name: str, axes: int) -> str:
-    """Registers for what is one element a row, else the chunk's scratch."""
+    """Registers for what is one element a row, else the chunk's scratch; results stay where they are."""
+    if s.func.buffers[s.block(name).buffer].scope == "param":
+        return ""
     shape = s.func.buffers[s.block(name).buffer].shape
     return "register" if all(constant(d) == 1 for d in shape[axes:]) else "local"
 

@@ -17,7 +17,7 @@ from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
 from .analysis import volume
-from .contraction import _loop_of, inline_elementwise
+from .contraction import inline_elementwise, loop_of, own_loops
 from .elementwise import SERIAL_BELOW, stream
 
 MAX_UNROLLED = 320  # updates of one tile that are repeated in code
@@ -56,31 +56,44 @@ def schedule_windows(func: Function, anchor: str, machine: Machine, threads: int
     else:
         s = S.cache_write(s, anchor, "register")
         out, anchor = anchor, f"{anchor}_cache"
+    s = _scheduled(s, anchor, out, machine, threads)
+    for b in list(ir.blocks(s.func.body)):
+        if b.name not in (out, anchor):
+            s = stream(s, b.name, machine, threads)
+    return s
+
+
+def schedule_alone(s: Schedule, name: str, machine: Machine, threads: int) -> Schedule:
+    """Schedule one reduction over windows among other blocks."""
+    s = S.cache_write(s, name, "register")
+    return _scheduled(s, f"{name}_cache", name, machine, threads)
+
+
+def _scheduled(s: Schedule, anchor: str, out: str, machine: Machine, threads: int) -> Schedule:
     block = s.block(anchor)
     lanes, vectors, positions = _tile(block, machine)
     channel = block.spatial[-1]
-    col = _loop_of(s, out, anchor, channel)
+    col = loop_of(s, out, anchor, channel)
     s = L.split(s, f"{out}.{col}", lanes * vectors)
     s = L.split(s, f"{out}.{col}_1", lanes)
     inner = [f"{col}_1_0", f"{col}_1_1"]
     outer = [f"{col}_0"]
     if positions > 1:
-        row = _loop_of(s, out, anchor, block.spatial[-2])
+        row = loop_of(s, out, anchor, block.spatial[-2])
         s = L.split(s, f"{out}.{row}", positions)
         inner.insert(0, f"{row}_1")
         outer.insert(0, f"{row}_0")
-    rest = [x.var.name for x in s.loops(out) if x.var.name not in {*inner, *outer}]
+    rest = [x.var.name for x in own_loops(s, out) if x.var.name not in {*inner, *outer}]
     s = L.reorder(s, out, (*rest, *outer, *inner))
     s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
     s = _window(s, block, anchor, lanes, vectors * positions)
     for name in inner[:-1]:
         s = L.unroll(s, f"{out}.{name}")
     s = L.vectorize(s, f"{out}.{inner[-1]}")
-    s = _share(s, out, [*rest, *outer], threads, _updates(block))
-    for b in list(ir.blocks(s.func.body)):
-        if b.name not in (out, anchor):
-            s = stream(s, b.name, machine, threads)
-    return s
+    first = s.loops(out)[0].var.name
+    if first not in (*rest, *outer):  # loops that others share are around it
+        return s
+    return _share(s, out, [*rest, *outer], threads, _updates(block))
 
 
 def _tile(block: Block, machine: Machine) -> tuple[int, int, int]:

@@ -354,6 +354,13 @@ class Memory(Expressions):
             return found
         if not lanes:
             return self._element(buffer, at)
+        return self._lanes_at(buffer, at, lanes, stride)
+
+    def _lanes_at(self, buffer: Buffer, at: int, lanes: int, stride: int = 1) -> Val:
+        """So many elements of a register buffer as a vector."""
+        found = self.registers.get((buffer.name, at))
+        if found is not None and found.lanes == lanes and stride == 1:
+            return found
         t = lanes_type(scalar_type(buffer.dtype), lanes)
         out = "poison"
         for lane in range(lanes):
@@ -379,7 +386,12 @@ class Memory(Expressions):
             raise CodegenError(f"lanes of {buffer.name} are not neighbours", op="llvm")
         if v.lanes and not lanes:
             raise CodegenError(f"every lane stores to one element of {buffer.name}", op="llvm")
-        self.registers[buffer.name, at] = self.widen(v, lanes)
+        v = self.widen(v, lanes)
+        if lanes and (buffer.name, at) in self.registers:
+            for g in self.guards:  # a lane that is off keeps what it has
+                if g.lanes:
+                    v = self._choose(g, v, self._lanes_at(buffer, at, lanes))
+        self.registers[buffer.name, at] = v
 
 
 def _short(element: str) -> str:
