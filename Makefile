@@ -1,4 +1,4 @@
-# make env | test | lint | demo | bench | long | clean.  PYTHON=... picks another interpreter.
+# make env | test | lint | demo | bench | docs | long | clean.  PYTHON=... picks another interpreter.
 
 new_enough := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest
 
-.PHONY: env test lint demo bench long clean
+.PHONY: env test lint demo bench docs long clean
 
 env: $(VENV)/installed
 
@@ -30,8 +30,24 @@ lint: env
 demo: env
 	$(RUN) examples/demo.py
 
+# Measure anew what benchmarks/README.md shows. TABLES: which; MODELS: ONNX files or folders of them.
+TABLES ?= kernels models start
+THREADS ?= 1,2
+MODELS ?=
 bench: env
-	$(PYTEST) benchmarks --benchmark-only
+ifneq (,$(filter kernels,$(TABLES)))
+	$(RUN) benchmarks/kernels.py --threads $(THREADS) --update
+endif
+ifneq (,$(filter models,$(TABLES)))
+	$(if $(MODELS),$(RUN) benchmarks/models.py $(MODELS) --threads $(THREADS) --update,@echo "models: none named")
+endif
+ifneq (,$(filter start,$(TABLES)))
+	$(if $(MODELS),$(RUN) benchmarks/start.py $(MODELS) --update,@echo "start: no models named")
+endif
+
+# What the documents quote from the program, and docs/operators.md.
+docs: env
+	$(RUN) docs/generate.py
 
 long: env
 	HYPOTHESIS_PROFILE=ci $(PYTEST) -m long

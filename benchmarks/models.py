@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
-from tables import (
+from harness import (
     RESULTS,
+    before_others,
     brief,
     environment,
     geometric_mean,
@@ -113,13 +114,6 @@ class Process:
     def _last_words(self) -> str:
         self.log.seek(0)
         return "; ".join(self.log.read().splitlines()[-3:])
-
-
-def before_others(pid: int) -> None:
-    """Let a process run before whatever else the machine does, as far as that is allowed."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, -20)
-        Path(f"/proc/{pid}/autogroup").write_text("-20")
 
 
 # -------------------------------------------------------------------------------- measuring

@@ -1,7 +1,7 @@
 """The passes, as two lists: to learn the compiler, read them.
 
-``PLANISH_DUMP=all`` (or names of passes, separated by commas) prints the program after each; ``PLANISH_CHECK=1``
-verifies it after each, as the tests do.
+``PLANISH_DUMP=all`` (or names of passes, separated by commas) prints the program after each;
+``PLANISH_CHECK=1`` verifies it after each, as the tests do.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from .graph.canonicalize import canonicalize
 from .graph.compose import compose
 from .graph.cse import eliminate_common
 from .graph.dce import eliminate_dead
-from .graph.fold import fold_batch_norm, fold_constants
+from .graph.fold import fold_constants
 from .graph.ir import Graph
-from .graph.phases import even_phases
 from .graph.layout import channels_last, sink_transposes
+from .graph.phases import even_phases
+from .graph.scale import fold_scales, put_numbers_behind
 from .graph.verify import verify as verify_graph
 from .loop.compact import compact
 from .loop.decompose import bind, decompose
@@ -33,11 +34,11 @@ T = TypeVar("T", Graph, Function)
 
 @dataclass(frozen=True)
 class Pass(Generic[T]):
-    """A function from a program to a program, which gives the same object where it changes nothing."""
+    """A function from program to program: the same object where it changes nothing."""
 
     name: str
     run: Callable[[T], T]
-    check: Callable[[T], None]
+    check: Callable[[T], object]
 
 
 GRAPH_PASSES: tuple[Pass[Graph], ...] = (
@@ -48,7 +49,7 @@ GRAPH_PASSES: tuple[Pass[Graph], ...] = (
     Pass("common", eliminate_common, verify_graph),
     # 2. bigger operators, which become one kernel each
     Pass("compose", compose, verify_graph),
-    Pass("batch_norm", fold_batch_norm, verify_graph),
+    Pass("scales", fold_scales, verify_graph),
     # 3. channels last inside; transposes meet and cancel
     Pass("channels_last", channels_last, verify_graph),
     Pass("transposes", sink_transposes, verify_graph),
@@ -56,6 +57,8 @@ GRAPH_PASSES: tuple[Pass[Graph], ...] = (
     # 4. what the passes before left over
     Pass("fold_again", fold_constants, verify_graph),
     Pass("canonicalize_again", canonicalize, verify_graph),
+    Pass("scales_again", fold_scales, verify_graph),  # reshapes are out of the way
+    Pass("numbers", put_numbers_behind, verify_graph),  # those that went into no weights
     Pass("common_again", eliminate_common, verify_graph),
     Pass("dead_again", eliminate_dead, verify_graph),
 )
@@ -65,7 +68,9 @@ LOOP_PASSES: tuple[Pass[Function], ...] = (
     Pass("decompose", decompose, verify_function),  # needs blocks with iterators
     Pass("bind", bind, verify_function),  # from here on, only loop variables
     Pass("compact", compact, verify_function),  # needs to see every access as it was scheduled
-    Pass("partition", partition, verify_function),  # duplicates code: after everything that reads it
+    Pass(
+        "partition", partition, verify_function
+    ),  # duplicates code: after everything that reads it
     Pass("tidy", tidy, verify_function),
 )
 

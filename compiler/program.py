@@ -3,10 +3,11 @@
 It is what the graph compiles to and what a target turns into one native entry point. All sizes are
 expressions over ``symbols``; nothing else is unknown until a call.
 
-The entry point has the signature ``void entry(ptr slots)``. ``slots`` is an array of 8-byte words in the order that
-``SlotLayout`` gives: the pool, the number of threads, the arena, then the addresses of inputs, outputs and
-constants, then the values of the symbols. A kernel takes the addresses of its parameters, then its symbols, then the address of its
-scratch (the ``global`` temporaries), the pool and the number of threads.
+The entry point has the signature ``void entry(ptr slots)``. ``slots`` is an array of 8-byte words
+in the order that ``SlotLayout`` gives: the pool, the number of threads, the arena, then the
+addresses of inputs, outputs and constants, then the values of the symbols. A kernel takes the
+addresses of its parameters, then its symbols, then the address of its scratch (the ``global``
+temporaries), the pool and the number of threads.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-
-from .expr.nodes import Const, Expr, Var
 from .dtypes import I64
+from .expr.nodes import Const, Expr, Var
 from .graph.ir import Array, TensorType
 from .loop.ir import Function
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array is: the ``index``-th input, output or constant, or ``offset`` bytes into the arena."""
+    """Where an array is.
+
+    The ``index``-th input, output or constant, or ``offset`` bytes into the arena.
+    """
 
     kind: Literal["input", "output", "constant", "arena"]
     index: int = 0
@@ -35,8 +38,9 @@ class Place:
 class Step:
     """One call of a kernel.
 
-    ``symbols`` are the values of the function's symbols, ``scratch`` is where its temporaries are, ``origin`` names
-    the graph's nodes that it computes, ``flops`` and ``bytes`` what it has to do and to move at the least.
+    ``symbols`` are the values of the function's symbols, ``scratch`` is where its temporaries are,
+    ``origin`` names the graph's nodes that it computes, ``flops`` and ``bytes`` what it has to do
+    and to move at the least.
     """
 
     function: str

@@ -1,41 +1,38 @@
 """A schedule: a function and the trace of moves that made it what it is.
 
-A move is a pure function from a schedule to a schedule that checks its own legality. The trace holds each move's
-name and arguments, its decisions included; it is all that is stored, its text is Python that can be pasted, and
-replaying it on the function it began with gives the same schedule.
+A move is a pure function from a schedule to a schedule that checks its own legality. The trace
+holds each move's name and arguments, its decisions included; it is all that is stored, its text is
+Python that can be pasted, and replaying it on the function it began with gives the same schedule.
 
-Loops are named ``block.variable`` ("C.i_0"): the loop over ``i_0`` around block C.
+Loops are named ``block.variable`` ("C.i_0"): the loop over ``i_0`` around block C. Moves that make
+loops, blocks or buffers name them after those they come from, so that a trace can name them too.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias
+from typing import Any, Concatenate, Final, ParamSpec, cast, get_args, get_origin, get_type_hints
 
-from planish.compiler.errors import ParseError, PlanishError, ScheduleError
+from planish.compiler.errors import InternalError, PlanishError, ScheduleError
 from planish.compiler.expr.bounds import Interval, bounds
 from planish.compiler.expr.nodes import Var
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Loop, Stmt
+from planish.compiler.loop.text import show_statement
+
+from .edit import replace
+from .trace import Argument, Step, Trace, parse_trace, show_trace
+
+__all__ = [
+    "MOVES", "Schedule", "Step", "Trace", "iterator_ranges", "move", "parse_trace", "ranges",
+    "replace", "replay", "show_loop",
+]  # fmt: skip
 
 P = ParamSpec("P")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One move of a trace."""
-
-    move: str
-    arguments: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return f"{self.move}({', '.join(map(repr, self.arguments))})"
-
-
-Trace: TypeAlias = tuple[Step, ...]
+SHOWN: Final = 12  # lines of a loop in an error
 
 
 @dataclass(frozen=True)
@@ -50,34 +47,49 @@ class Schedule:
         return self.nest(block)[0]
 
     def block(self, name: str) -> Block:
+        """The block of a name."""
         return self.nest(name)[1]
 
     def nest(self, block: str) -> tuple[tuple[Loop, ...], Block]:
         """A block with the loops around it.
 
-        Errors: ScheduleError if there is none of that name.
+        Errors: ScheduleError if there is none of that name, or more than one.
         """
-        for loops, b in ir.nests(self.func.body):
-            if b.name == block:
-                return loops, b
+        found = [(loops, b) for loops, b in ir.nests(self.func.body) if b.name == block]
+        if len(found) == 1:
+            return found[0]
         names = ", ".join(b.name for b in ir.blocks(self.func.body))
-        raise ScheduleError(f"there is no block {block}", hint=f"there are {names}")
+        many = f"there are {len(found)} blocks {block}" if found else f"there is no block {block}"
+        raise ScheduleError(many, hint=f"there are {names}")
 
     def loop(self, path: str) -> Loop:
-        """The loop of a path "block.variable"."""
+        """The loop of a path "block.variable".
+
+        Errors: ScheduleError if there is no such block, or no such loop around it.
+        """
         block, _, name = path.partition(".")
-        for loop in self.loops(block):
+        loops = self.loops(block)
+        for loop in loops:
             if loop.var.name == name:
                 return loop
-        have = ", ".join(loop.var.name for loop in self.loops(block))
-        raise ScheduleError(f"there is no loop {name} around block {block}", hint=f"there are {have}")
+        have = ", ".join(loop.var.name for loop in loops) or "none"
+        raise ScheduleError(
+            f"there is no loop {name} around block {block}",
+            node=show_loop(loops[0] if loops else self.block(block)),
+            hint=f"there are {have}",
+        )
 
     def with_body(self, body: Stmt) -> Schedule:
+        """The schedule with another body of the function; the trace stays."""
         return Schedule(self.func.with_(body=body), self.trace)
+
+    def with_func(self, func: Function) -> Schedule:
+        """The schedule with another function; the trace stays."""
+        return Schedule(func, self.trace)
 
     def text(self) -> str:
         """The trace, one move a line."""
-        return "\n".join(map(str, self.trace))
+        return show_trace(self.trace)
 
 
 MOVES: Final[dict[str, Callable[..., Schedule]]] = {}
@@ -86,25 +98,44 @@ MOVES: Final[dict[str, Callable[..., Schedule]]] = {}
 def move(
     apply: Callable[Concatenate[Schedule, P], Schedule],
 ) -> Callable[Concatenate[Schedule, P], Schedule]:
-    """Make a move of a function: record it in the trace, name it in its errors."""
+    """Make a move of a function: check its arguments, record it, name it in its errors."""
     name = apply.__name__
+    hints = get_type_hints(apply)
+    _, *parameters = inspect.signature(apply).parameters.values()
+    kinds = [hints[p.name] for p in parameters]
+    required = sum(p.default is p.empty for p in parameters)
+    takes = ", ".join(f"{p.name}: {p.annotation}" for p in parameters)
 
     @functools.wraps(apply)
     def wrapped(s: Schedule, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         if kwargs:
             raise ScheduleError("moves take their arguments by position", op=name)
+        fitting = all(_fits(a, kind) for a, kind in zip(args, kinds, strict=False))
+        if not (fitting and required <= len(args) <= len(kinds)):
+            given = ", ".join(map(repr, args))
+            raise ScheduleError(f"it takes ({takes})", op=name, node=f"{name}({given})")
         try:
             out = apply(s, *args)
-        except PlanishError as error:
-            if error.op is None:
-                raise type(error)(
-                    error.message, op=name, node=error.node, span=error.span, hint=error.hint
-                ) from error
+        except InternalError:
             raise
-        return Schedule(out.func, (*s.trace, Step(name, args)))
+        except PlanishError as error:
+            if isinstance(error, ScheduleError) and error.op is not None:
+                raise
+            raise ScheduleError(
+                error.message, op=name, node=error.node, span=error.span, hint=error.hint
+            ) from error
+        arguments = cast("tuple[Argument, ...]", args)
+        return Schedule(out.func, (*s.trace, Step(name, arguments)))
 
     MOVES[name] = wrapped
     return wrapped
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether an argument is of the type that the move's signature says."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(x, get_args(kind)[0]) for x in value)
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def replay(func: Function, trace: Trace) -> Schedule:
@@ -112,55 +143,18 @@ def replay(func: Function, trace: Trace) -> Schedule:
 
     Errors: ScheduleError for a move that does not exist or is not legal.
     """
+    from planish.schedules import moves  # noqa: F401 (fills MOVES)
+
     s = Schedule(func)
     for step in trace:
         if step.move not in MOVES:
-            raise ScheduleError(f"there is no move {step.move}", op="replay")
+            have = ", ".join(sorted(MOVES))
+            raise ScheduleError(f"there is no move {step.move}", op="replay", hint=f"one of {have}")
         s = MOVES[step.move](s, *step.arguments)
     return s
 
 
-def parse_trace(text: str) -> Trace:
-    """The trace that ``Schedule.text`` gave.
-
-    Errors: ParseError for anything but calls with literal arguments.
-    """
-    steps = []
-    try:
-        for line in ast.parse(text).body:
-            if not isinstance(line, ast.Expr):
-                raise ParseError("not a trace", node=ast.unparse(line))
-            call = line.value
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-                raise ParseError("not a trace", node=ast.unparse(line))
-            steps.append(Step(call.func.id, tuple(ast.literal_eval(a) for a in call.args)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"not a trace: {error}", node=text[:200]) from error
-    return tuple(steps)
-
-
 # --------------------------------------------------------------------------------- for moves
-
-
-def replace(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
-    """The tree with one statement (by identity) replaced, or removed together with what it leaves empty."""
-    out = _replace(root, old, new)
-    return ir.Seq(()) if out is None else out
-
-
-def _replace(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
-    if root is old:
-        return new
-    kids = ir.children(root)
-    if not kids:
-        return root
-    out = [c for c in (_replace(c, old, new) for c in kids) if c is not None]
-    if not out:
-        return None
-    if isinstance(root, ir.Seq):
-        same = len(out) == len(kids) and all(a is b for a, b in zip(out, kids, strict=True))
-        return root if same else ir.seq(*out)
-    return ir.with_children(root, tuple(out))
 
 
 def ranges(func: Function, loops: tuple[Loop, ...]) -> dict[Var, Interval]:
@@ -183,7 +177,5 @@ def iterator_ranges(func: Function, block: Block) -> dict[Var, Interval]:
 
 def show_loop(loop: Stmt) -> str:
     """A statement's text for an error."""
-    from planish.compiler.loop.text import show_statement
-
     lines = show_statement(loop).splitlines()
-    return "\n".join(lines[:12] + (["..."] if len(lines) > 12 else []))
+    return "\n".join(lines[:SHOWN] + (["..."] if len(lines) > SHOWN else []))

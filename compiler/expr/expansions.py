@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from planish.compiler.dtypes import F32, F64, I32, DType
+from planish.compiler.dtypes import F32, F64, DType
 
 from . import coefficients as c
 from .coefficients import FORMATS, LOG2E, SINGLE, TWO_OVER_PI, Format
@@ -81,6 +81,12 @@ def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
     return out
 
 
+def split(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """The same polynomial as two in x^2: half as long a chain. For where x^2 is there anyway."""
+    z = x * x
+    return fma(horner(z, coefficients[1::2]), x, horner(z, coefficients[::2]))
+
+
 def format_of(x: Expr) -> Format:
     return FORMATS[x.dtype]
 
@@ -96,7 +102,7 @@ def _reduced(x: Expr, magic: float, sign: float = 1.0) -> tuple[Expr, Expr]:
     k = t - magic
     r = fma(k, -high, x if sign > 0 else neg(x))
     r = fma(k, -low, r)
-    return fma(r * r, horner(r, f.exp), r), bits(t, f.unsigned)
+    return fma(r * r, split(r, f.exp), r), bits(t, f.unsigned)
 
 
 def _power(i: Expr, f: Format) -> Expr:
@@ -177,16 +183,17 @@ def tanh(x: Expr) -> Expr:
 
 
 def sinh(x: Expr) -> Expr:
-    """With h = (e^|x| - 1) / 4: 2 h + 2 h / (4 h + 1)."""
+    """With h = (e^|x| - 1) / 4: 2 (h + h / (4 h + 1))."""
     f = format_of(x)
-    h = _expm1(at_most(f.overflow + 1.0, unary("abs", x)), -2)
-    return copysign(fma(h, 2.0, (h + h) / fma(h, 4.0, 1.0)), x)
+    h = _expm1(at_most(f.overflow + 0.5, unary("abs", x)), -2)
+    h = h + h / fma(h, 4.0, 1.0)
+    return copysign(h + h, x)
 
 
 def cosh(x: Expr) -> Expr:
     """With p = e^|x| / 4: 2 p + 1 / (8 p)."""
     f = format_of(x)
-    y, i = _reduced(at_most(f.overflow + 1.0, unary("abs", x)), f.magic + f.bias - 2)
+    y, i = _reduced(at_most(f.overflow + 0.5, unary("abs", x)), f.magic + f.bias - 2)
     a = _power(i, f)
     p = fma(y, a, a)
     return fma(p, 2.0, const(0.125, f.dtype) / p)
@@ -214,26 +221,23 @@ def _erf_double(x: Expr) -> Expr:
 # ------------------------------------------------------------------------------------- logarithms
 
 
-def _exponent(i: Expr, f: Format) -> tuple[Expr, Expr]:
-    """For the bits ``i`` of 2^k m, m from ``log_from`` on: k as a float, and the bits of 2^k's exponent, k << 23."""
+def _exponent(x: Expr, f: Format, more: Expr) -> tuple[Expr, Expr]:
+    """For x = 2^k m, with m from 2/3 (f32) or sqrt(1/2) (f64) on: k + ``more``, and the integer k << 23 (52)."""
     if f is SINGLE:
-        e = bit("bit_and", i - f.log_from, -1 << f.mantissa)
-        return cast(e, f.dtype) * 2.0**-f.mantissa, e
-    biased = bit("shift_right", i + ((1024 << 52) - f.log_from), 52)
-    magic = 2.0**52
-    k = bits(bit("bit_or", biased, 0x433 << 52), f.dtype) - (magic + 1024)
-    return k, bit("shift_left", biased - 1024, 52)
+        e = bit("bit_and", bits(x, f.signed) - f.log_from, -1 << f.mantissa)
+        return fma(cast(e, f.dtype), 2.0**-f.mantissa, more), e
+    biased = bit("shift_right", bits(x, f.unsigned) + ((1024 << 52) - f.log_from), 52)
+    k = bits(bit("bit_or", biased, 0x433 << 52), f.dtype) - (2.0**52 + 1024)
+    return k + more, bit("shift_left", biased - 1024, 52)
 
 
 def _split(x: Expr) -> tuple[Expr, Expr]:
     """x = 2^k (1 + f): k as a float, and f. For finite x > 0, subnormals included."""
     f = format_of(x)
-    integer = f.signed if f is SINGLE else f.unsigned
     small = lt(x, f.tiny)
-    i = bits(select(small, x * 2.0**f.mantissa, x), integer)
-    k, e = _exponent(i, f)
-    k = k + select(small, const(-f.mantissa, f.dtype), const(0.0, f.dtype))
-    return k, bits(i - e, f.dtype) - 1.0
+    normal = select(small, x * 2.0**f.mantissa, x)
+    k, e = _exponent(normal, f, select(small, const(-f.mantissa, f.dtype), const(0.0, f.dtype)))
+    return k, bits(bits(normal, e.dtype) - e, f.dtype) - 1.0
 
 
 def _log(k: Expr, y: Expr) -> Expr:
@@ -241,7 +245,7 @@ def _log(k: Expr, y: Expr) -> Expr:
     f = format_of(y)
     if f is SINGLE:
         z = y * y
-        return fma(k, f.ln2[0], fma(z, fma(y, horner(y, c.LOG), -0.5), y))
+        return fma(k, f.ln2[0], fma(z, fma(y, split(y, c.LOG), -0.5), y))
     s = y / (y + 2.0)
     z = s * s
     half = y * y * 0.5
@@ -267,15 +271,13 @@ def log2(x: Expr) -> Expr:
     return _log_ends(x, 0.0, fma(_log(const(0.0, x.dtype), f), LOG2E, k))
 
 
-def _log1p(x: Expr, more: Expr | None = None) -> Expr:
+def _log1p(x: Expr, more: Expr | float = 0.0) -> Expr:
     """log(1 + x) for finite x > -1, plus ``more`` ln 2."""
     f = format_of(x)
-    integer = f.signed if f is SINGLE else f.unsigned
-    k, e = _exponent(bits(x + 1.0, integer), f)
-    shrunk = bits(bits(x, integer) - e, f.dtype)  # x 2^-k
-    four = bits(const((f.bias + 2) << f.mantissa, integer) - e, f.dtype)  # 4 * 2^-k
-    y = shrunk + fma(four, 0.25, -1.0)
-    return _log(k if more is None else k + more, y)
+    k, e = _exponent(x + 1.0, f, _expr(more, f.dtype))
+    shrunk = bits(bits(x, e.dtype) - e, f.dtype)  # x 2^-k
+    four = bits(const((f.bias + 2) << f.mantissa, e.dtype) - e, f.dtype)  # 4 * 2^-k
+    return _log(k, shrunk + fma(four, 0.25, -1.0))
 
 
 def log1p(x: Expr) -> Expr:
@@ -289,7 +291,7 @@ def asinh(x: Expr) -> Expr:
     square = a * a
     large = lt(2.0**30, a)
     near = a + square / (unary("sqrt", square + 1.0) + 1.0)
-    y = _log1p(select(large, a, near), select(large, const(1.0, t), const(0.0, t)))
+    y = _log1p(select(large, a - 1.0, near), select(large, const(1.0, t), const(0.0, t)))
     return copysign(select(lt(a, INF), y, a), x)
 
 
@@ -299,7 +301,7 @@ def acosh(x: Expr) -> Expr:
     u = x - 1.0
     large = lt(2.0**30, x)
     near = u + unary("sqrt", fma(u, u, u + u))
-    y = _log1p(select(large, x, near), select(large, const(1.0, t), const(0.0, t)))
+    y = _log1p(select(large, u, near), select(large, const(1.0, t), const(0.0, t)))
     return select(lt(x, 1.0), const(NAN, t), select(lt(x, INF), y, x))
 
 
@@ -437,7 +439,7 @@ def _quadrant(x: Expr) -> tuple[Expr, Expr]:
         r = fma(k, -part, r)
     r = cast(r, x.dtype)
     r = at_most(1.0, at_least(-1.0, r))  # beyond those bounds: some value that a sine can have
-    return cast(bits(t, f.signed), I32), r
+    return cast(bit("bit_and", bits(t, f.unsigned), 3), format_of(x).unsigned), r
 
 
 def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
@@ -454,13 +456,13 @@ def _circular(i: Expr, r: Expr) -> Expr:
     """sin(r + i pi / 2)."""
     f = format_of(r)
     s, k = _sin_cos(r)
-    sign = bit("shift_left", cast(bit("bit_and", i, 2), f.unsigned), f.dtype.bits - 2)
+    sign = bit("shift_left", bit("bit_and", i, 2), f.dtype.bits - 2)
     y = bits(select(_is_odd(i), k, s), f.unsigned)
     return bits(bit("bit_xor", y, sign), f.dtype)
 
 
 def sin(x: Expr) -> Expr:
-    return _circular(*_quadrant(x))
+    return select(eq(x, 0.0), x, _circular(*_quadrant(x)))  # -0
 
 
 def cos(x: Expr) -> Expr:
@@ -473,7 +475,7 @@ def tan(x: Expr) -> Expr:
     i, r = _quadrant(x)
     s, k = _sin_cos(r)
     odd = _is_odd(i)
-    return select(odd, neg(k), s) / select(odd, s, k)
+    return select(eq(x, 0.0), x, select(odd, neg(k), s) / select(odd, s, k))
 
 
 def _asin_parts(x: Expr) -> tuple[Expr, Expr]:

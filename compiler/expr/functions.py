@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..dtypes import F16, F32, F64, BF16
-from ..errors import TypeCheckError
+from planish.compiler.dtypes import BF16, F16, F32
 from . import expansions as e
 from .nodes import Call, Expr, cast, transform
 
@@ -98,16 +97,13 @@ _add("bit_xor", 2, _own(np.bitwise_xor), "")
 _add("bit_not", 1, _own(np.invert), "")
 _add("max_second", 2, _own(lambda a, b: np.where(a > b, a, b)), "a > b ? a : b")
 _add("min_second", 2, _own(lambda a, b: np.where(a < b, a, b)), "a < b ? a : b")
-_add("exp", 1, _wide(np.exp), "", e.exp)
-_add("exp_nonpositive", 1, _wide(np.exp), "", e.exp_nonpositive)
-_add("sigmoid", 1, _wide(lambda x: 1 / (1 + np.exp(-x))), "", e.sigmoid)
-_add("tanh", 1, _wide(np.tanh), "", e.tanh)
-_add("erf", 1, _wide(lambda x: _erf(x).astype(np.float64)), "", e.erf)
-_add("log", 1, _wide(np.log), "", e.log)
-_add("rsqrt", 1, _wide(lambda x: 1 / np.sqrt(x)), "", e.rsqrt)
+_N = {"exp": np.exp, "exp_nonpositive": np.exp, "exp2": np.exp2, "expm1": np.expm1, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.logaddexp(0, x), "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "erf": lambda x: _erf(x).astype(np.float64),
+    "log": np.log, "log2": np.log2, "log1p": np.log1p, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan}
+for _k, _f in _N.items():
+    _add(_k, 1, _wide(_f), "", getattr(e, _k))
 _add("pow", 2, _wide(np.power), "", e.pow)
-_add("sin", 1, _wide(np.sin), "", e.sin)
-_add("cos", 1, _wide(np.cos), "", e.cos)
 
 
 def expand(call: Call) -> Expr:

@@ -579,6 +579,21 @@ def all_of(*conditions: Like) -> Expr:
     return out
 
 
+def conjuncts(e: Expr) -> tuple[Expr, ...]:
+    """The conditions that ``and`` joins, in order; none for true."""
+    out: list[Expr] = []
+    todo = [e]
+    while todo:
+        match todo.pop():
+            case And(x, y):
+                todo += [y, x]
+            case c if c is not TRUE:
+                out.append(c)
+            case _:
+                pass
+    return tuple(out)
+
+
 def any_of(*conditions: Like) -> Expr:
     """The disjunction; false if there are none."""
     out: Expr = FALSE

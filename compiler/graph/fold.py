@@ -12,8 +12,6 @@ import numpy as np
 
 from planish.compiler.expr.nodes import Const
 from planish.compiler.ops.base import Op
-from planish.compiler.ops.channel_normalization import BatchNorm
-from planish.compiler.ops.convolution import Conv
 
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, Value, rewrite
 
@@ -80,38 +78,3 @@ def _from_content(b: GraphBuilder, node: Node) -> Replacement:
         values = [e.value for e in v.content if isinstance(e, Const)]
         outs.append((np.array(values, v.type.dtype.numpy).reshape(shape), v.name))
     return tuple(b.constant(a, name) for a, name in outs)
-
-
-def fold_batch_norm(graph: Graph) -> Graph:
-    """Put a batch normalisation into the convolution in front of it."""
-    uses = graph.uses()
-    kept = set(graph.outputs)
-    made: dict[Value, tuple[Conv, Value, Value, Value | None]] = {}
-
-    def visit(b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) -> Replacement:
-        op = node.op
-        if isinstance(op, Conv):
-            x, w, *rest = inputs
-            bias = rest[0] if rest else None
-            if x is not None and w is not None and len(uses.get(node.outputs[0], ())) == 1:
-                if node.outputs[0] not in kept:
-                    made[node.outputs[0]] = op, x, w, bias
-            return None
-        if not isinstance(op, BatchNorm) or inputs[0] not in made or not op.spatial:
-            return None
-        conv, x, w, bias = made[inputs[0]]
-        arrays = [b.constants.get(v) if v is not None else None for v in (w, *inputs[1:5])]
-        if any(a is None for a in arrays) or (bias is not None and bias not in b.constants):
-            return None
-        weight, gamma, beta, mean, variance = (np.asarray(a, np.float64) for a in arrays)
-        scale = gamma / np.sqrt(variance + op.epsilon)
-        shift = beta - mean * scale
-        if bias is not None:
-            shift = shift + b.constants[bias].astype(np.float64) * scale
-        along = (-1,) if conv.channels_last else (-1, *[1] * (weight.ndim - 1))
-        dtype = w.type.dtype.numpy
-        new_w = b.constant((weight * scale.reshape(along)).astype(dtype), w.name)
-        new_bias = b.constant(shift.astype(dtype), f"{w.name}_bias")
-        return b.one(conv, x, new_w, new_bias, name=node.outputs[0].name, origin=node.origin)
-
-    return rewrite(graph, visit)

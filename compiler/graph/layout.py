@@ -26,7 +26,7 @@ from .axes import (
 )
 from .dce import eliminate_dead
 from .ir import Graph, GraphBuilder, Node, Replacement, Value, rewrite
-from .match import is_elementwise, same_shape
+from .match import Surroundings, is_elementwise, same_shape
 from .moments import normalized_by_channel
 
 SPATIAL: Final = frozenset({
@@ -87,8 +87,7 @@ def channels_last(graph: Graph) -> Graph:
 
 def cost(graph: Graph) -> int:
     """The elements that transposes move, but for those that a contraction reads or stores through."""
-    makers, readers = graph.producers(), graph.uses()
-    kept = frozenset(graph.outputs)
+    s = Surroundings(graph)
     total = 0
     for node in graph.nodes:
         if not isinstance(node.op, Transpose):
@@ -98,11 +97,11 @@ def cost(graph: Graph) -> int:
         perm = node.op.perm
         if only_ones_move(perm, x.type.shape):
             continue
-        if y not in kept and all(r.op.name in CONTRACTIONS for r in readers.get(y, ())):
+        if y not in s.outputs and all(r.op.name in CONTRACTIONS for r in s.readers.get(y, ())):
             continue
-        maker = makers.get(x)
+        maker = s.maker(x)
         stored = maker is not None and maker.op.name in CONTRACTIONS and perm[-1] == len(perm) - 1
-        if stored and x not in kept and len(readers[x]) == 1:
+        if stored and s.alone(x):
             continue
         total += volume_of(x)
     return total
@@ -134,7 +133,8 @@ def sink_transposes(graph: Graph) -> Graph:
 
 class _Sinking:
     def __init__(self, graph: Graph) -> None:
-        self.wanted = _wanted(graph)
+        self.around = Surroundings(graph)
+        self.wanted = _wanted(self.around)
         self.behind: dict[Value, tuple[Value, Perm]] = {}
         self.done: dict[tuple[Value, Perm], Value] = {}
         self.views: dict[Value, Value] = {}  # results of reshapes, with what they are views of
@@ -182,13 +182,21 @@ class _Sinking:
         name = out.name
         if x not in self.behind and x in self.views:
             inner = self.views[x]
-            if inner in self.behind:
+            if inner in self.behind or self.is_stored(node):
                 found = transpose_of_reshape(inner.type.shape, x.type.shape, perm)
                 if found is not None:
                     first, shape = found
                     y = self.put(b, node, inner, first, name)
                     return self.viewed(b, node, y, shape)
         return self.put(b, node, x, perm, name)
+
+    def is_stored(self, node: Node) -> bool:
+        """Whether a contraction could store its result in the order of this transpose of a view of it."""
+        out, view = node.outputs[0], self.around.maker(node.inputs[0], "reshape")
+        if view is None or all(r.op.name in CONTRACTIONS for r in self.around.readers.get(out, ())):
+            return False
+        maker = self.around.maker(view.inputs[0])
+        return maker is not None and maker.op.name in CONTRACTIONS
 
     def reshape(self, b: GraphBuilder, node: Node, x: Value) -> Replacement:
         out = node.outputs[0]
@@ -274,16 +282,14 @@ def _wide(v: Value, rank: int) -> tuple[Expr, ...]:
     return (*[as_expr(1)] * (rank - v.type.rank), *v.type.shape)
 
 
-def _wanted(graph: Graph) -> dict[Value, Perm]:
+def _wanted(s: Surroundings) -> dict[Value, Perm]:
     """The transposes that all readers of a value want of it: directly, or behind operators that keep axes."""
-    readers = graph.uses()
-    kept = frozenset(graph.outputs)
     out: dict[Value, Perm] = {}
-    for node in reversed(graph.nodes):
+    for node in reversed(s.graph.nodes):
         for v in node.outputs:
-            if v in kept or v not in readers:
+            if v in s.outputs or v not in s.readers:
                 continue
-            found = {_asked(r, v, out) for r in readers[v]}
+            found = {_asked(r, v, out) for r in s.readers[v]}
             if len(found) == 1 and (perm := found.pop()) is not None:
                 out[v] = perm
     return out

@@ -1,19 +1,30 @@
 """Where every value lives: inputs, outputs, constants, and one arena for all that is between.
 
-A view shares its source's memory. A value that becomes a graph output is computed right there. Everything else gets a
-place in the arena for the time from the step that makes it to the last that reads it; places of values that are
-not alive together may overlap.
+A view shares its source's memory. A value that becomes a graph output is computed right there.
+Everything else gets a place in the arena for the time from the step that makes it to the last that
+reads it; places of values that are not alive together may overlap.
+
+Sizes that are known are packed at the arena's start, largest first. Those over symbols take turns
+in *slots*, which lie one after the other and are as large as the largest value that uses them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
 
+from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.expr.simplify import simplify
+from planish.compiler.expr.sizes import at_least, evaluate
 from planish.compiler.program import ALIGNMENT, Place
+
+# Values that all symbols take in turn to compare sizes: no more than a guess of what is larger.
+_SAMPLES: Final = (1, 16, 256)
 
 
 @dataclass(frozen=True)
@@ -35,9 +46,12 @@ def aligned(size: Expr) -> Expr:
 
 def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[Expr], Expr]:
     """Offsets for the lifetimes and the arena's size, in bytes."""
-    if all(isinstance(x.size, Const) for x in lifetimes):
-        return _pack_known(lifetimes)
-    return _pack_symbolic(lifetimes)
+    known = [k for k, x in enumerate(lifetimes) if isinstance(x.size, Const)]
+    open = [k for k, x in enumerate(lifetimes) if not isinstance(x.size, Const)]
+    offsets, end = _pack_known([lifetimes[k] for k in known])
+    starts, total = _pack_slots([lifetimes[k] for k in open], end)
+    places = dict(zip((*known, *open), (*offsets, *starts), strict=True))
+    return [places[k] for k in range(len(lifetimes))], total
 
 
 def _pack_known(lifetimes: Sequence[Lifetime]) -> tuple[list[Expr], Expr]:
@@ -67,26 +81,58 @@ def _number(e: Expr) -> int:
     return int(e.value)
 
 
-def _pack_symbolic(lifetimes: Sequence[Lifetime]) -> tuple[list[Expr], Expr]:
-    """Slots that are reused by values of equal size expressions; then the slots one after the other."""
-    slots: list[tuple[Expr, int]] = []  # size, busy until
-    chosen = []
-    for x in lifetimes:
-        size = aligned(x.size)
-        free = [k for k, (s, until) in enumerate(slots) if until < x.first and s is size]
-        if free:
-            k = free[0]
-            slots[k] = size, x.last
-        else:
-            k = len(slots)
-            slots.append((size, x.last))
-        chosen.append(k)
-    starts, at = [], n.as_expr(0)
-    for size, _ in slots:
+@dataclass
+class _Slot:
+    """Lifetimes that take turns, and the sizes of which none is known to be the largest."""
+
+    members: list[Lifetime] = field(default_factory=list)
+    sizes: list[Expr] = field(default_factory=list)
+
+    def add(self, x: Lifetime) -> None:
+        self.members.append(x)
+        if not any(at_least(s, x.size) for s in self.sizes):
+            self.sizes = [s for s in self.sizes if not at_least(x.size, s)] + [x.size]
+
+    @property
+    def size(self) -> Expr:
+        return aligned(reduce(n.maximum, self.sizes))
+
+
+def _pack_slots(lifetimes: Sequence[Lifetime], at: Expr) -> tuple[list[Expr], Expr]:
+    """Largest first, each in the smallest slot that is free for its time; slots begin at ``at``.
+
+    What is larger depends on the symbols, so a slot has room for each of its values.
+    """
+    guesses = {x.size: _guess(x.size) for x in lifetimes}
+    slots: list[_Slot] = []
+    chosen: dict[int, int] = {}
+    order = sorted(range(len(lifetimes)), key=lambda k: (-guesses[lifetimes[k].size], k))
+    for k in order:
+        x = lifetimes[k]
+        # Slots are as large as their first member: the last one that is free is the smallest.
+        fits = (
+            j for j in reversed(range(len(slots))) if not any(map(x.overlaps, slots[j].members))
+        )
+        j = next(fits, len(slots))
+        if j == len(slots):
+            slots.append(_Slot())
+        slots[j].add(x)
+        chosen[k] = j
+    starts = []
+    for slot in slots:
         starts.append(at)
-        at = simplify(at + size)
-    return [starts[k] for k in chosen], at
+        at = simplify(at + slot.size)
+    return [starts[chosen[k]] for k in range(len(lifetimes))], at
+
+
+def _guess(size: Expr) -> float:
+    """How large a size is, on a logarithmic scale."""
+    return sum(
+        math.log1p(evaluate(size, dict.fromkeys(n.free_vars(size), n.const(s, I64))) or 0)
+        for s in _SAMPLES
+    )
 
 
 def arena(offset: Expr) -> Place:
+    """A place in the arena."""
     return Place("arena", 0, offset)

@@ -32,35 +32,36 @@ Shape = Sequence[Expr]
 # ------------------------------------------------------------------------------ elementwise
 
 
-def rooted(s: Site, v: Value, depth: int = DEPTH) -> bool:
-    """Whether a value is a contraction's or another heavy operator's result, or follows from one element by element."""
+def weight(s: Site, v: Value | None, depth: int = DEPTH) -> int:
+    """How much a value gains from what follows it being fused: 2 for a heavy operator's result and what
+    follows from one element by element, 1 for that of other elementwise operators."""
     node = s.maker(v)
-    if node is None or depth == 0:
-        return False
+    if node is None or v is None or depth == 0:
+        return 0
     if node.op.name in HEAVY or node.op.name.startswith("reduce_"):
-        return True
+        return 2
     if not is_elementwise(node.op):
-        return False
-    return any(
-        same_shape(x.type.shape, v.type.shape) and rooted(s, x, depth - 1) for x in node.operands
-    )
+        return 0
+    full = (x for x in node.operands if same_shape(x.type.shape, v.type.shape))
+    return 2 if any(weight(s, x, depth - 1) == 2 for x in full) else 1
 
 
 def _behind_reshape(s: Site, node: Node) -> Node | None:
     """The reshape in front of an elementwise node that is better behind it."""
     out = node.outputs[0].type.shape
     found: Node | None = None
+    most = 0
     for v in dict.fromkeys(node.operands):
         if not same_shape(v.type.shape, out):
             continue
         inner = s.maker(v, "reshape")
-        source = None if inner is None else inner.inputs[0]
-        if inner is None or source is None:
-            if rooted(s, v):
-                return None  # it fuses as it is
-        elif found is None and rooted(s, source):
-            if v not in s.outputs and all(is_elementwise(r.op) for r in s.readers[v]):
-                found = inner
+        own = weight(s, v if inner is None else inner.inputs[0])
+        if inner is not None and any(not is_elementwise(r.op) for r in s.readers[v]):
+            own = 0
+        if own > most:
+            most, found = own, None if v in s.outputs else inner
+        elif own == most and inner is None:
+            found = None
     return found
 
 

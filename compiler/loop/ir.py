@@ -113,12 +113,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``for var in kind(extent): body``."""
+    """``for var in kind(extent): body``.
+
+    ``hint`` tells targets what they may do with the loop ("pipeline(2)", the name of an
+    intrinsic); the meaning is the loop's all the same.
+    """
 
     var: Var
     extent: Expr
     body: Stmt
     kind: str = "serial"
+    hint: str = ""
 
     def with_(self, **changes: Any) -> Loop:
         return replace(self, **changes)

@@ -14,14 +14,15 @@ its parameters' shapes, in order of first use, unless a line ``symbols(...)`` sa
 
 A block's bindings and ``where`` speak of the loops around, its update of its iterators. Updates are
 ``+=``, ``*=``, ``x[i] = max(x[i], v)`` and ``min``; a store that only looks like the last two says
-``combiner=None`` in its block. GPU axes are ``bind(64, "block.x")``. A loop variable or an iterator
-has the dtype of its extent. Expressions are those of ``expr.text``.
+``combiner=None`` in its block. GPU axes are ``bind(64, "block.x")``, hints for targets
+``serial(64, hint="pipeline(2)")``. A loop variable or an iterator has the dtype of its extent.
+Expressions are those of ``expr.text``.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final
@@ -30,23 +31,17 @@ from planish.compiler.dtypes import ALL
 from planish.compiler.errors import ParseError, PlanishError
 from planish.compiler.expr.nodes import (
     TRUE,
-    Binary,
-    Call,
-    Cast,
-    Const,
     Expr,
     Load,
     Max,
     Min,
-    Not,
-    Select,
     Var,
     free_vars,
-    walk,
 )
 from planish.compiler.expr.text import Scope, from_ast
 from planish.compiler.expr.text import show as _show_expr
 
+from .canonical import canonical as canonical
 from .ir import (
     LOOP_KINDS,
     Block,
@@ -93,10 +88,14 @@ def show_statement(stmt: Stmt) -> str:
 def show_head(stmt: Stmt) -> str:
     """The first line of a statement's text."""
     match stmt:
-        case Loop(var, extent, _, kind):
-            text = show_expr(extent)
-            axis = f"{kind}({text})" if kind.isidentifier() else f'bind({text}, "{kind}")'
-            return f"for {var.name} in {axis}:"
+        case Loop(var, extent, _, kind, hint):
+            args = [show_expr(extent)]
+            name = kind if kind.isidentifier() else "bind"
+            if name != kind:
+                args.append(f'"{kind}"')
+            if hint:
+                args.append(f'hint="{hint}"')
+            return f"for {var.name} in {name}({', '.join(args)}):"
         case If(condition):
             return f"if {show_expr(condition)}:"
         case Block():
@@ -289,8 +288,8 @@ class _Parser:
     def statement(self, tree: ast.stmt) -> Stmt:
         with self.at(tree):
             match tree:
-                case ast.For(ast.Name(name), ast.Call(ast.Name(kind), args, []), body, []):
-                    return self.loop(name, kind, args, body)
+                case ast.For(ast.Name(name), ast.Call(ast.Name(kind), args, keywords), body, []):
+                    return self.loop(name, kind, args, self.hint(keywords), body)
                 case ast.If(test, then, other):
                     condition, first = self.expr(test), self.body(then)
                     return If(condition, first, self.body(other) if other else None)
@@ -306,7 +305,18 @@ class _Parser:
                 case _:
                     raise ParseError("not a statement of a loop function")
 
-    def loop(self, name: str, kind: str, args: list[ast.expr], body: list[ast.stmt]) -> Loop:
+    def hint(self, keywords: list[ast.keyword]) -> str:
+        match keywords:
+            case []:
+                return ""
+            case [ast.keyword("hint", ast.Constant(str(hint)))] if '"' not in hint:
+                return hint
+            case _:
+                raise ParseError("not a loop over an extent")
+
+    def loop(
+        self, name: str, kind: str, args: list[ast.expr], hint: str, body: list[ast.stmt]
+    ) -> Loop:
         match kind, args:
             case "bind", [extent, ast.Constant(str(axis))]:
                 kind = axis
@@ -319,7 +329,7 @@ class _Parser:
         count = self.expr(extent)
         var = Var(name, count.dtype)
         with self.defining(var):
-            return Loop(var, count, self.body(body), kind)
+            return Loop(var, count, self.body(body), kind, hint)
 
     def block(self, name: str, keywords: list[ast.keyword], update: ast.stmt) -> Block:
         iters: list[Iter] = []
@@ -390,111 +400,3 @@ def _scope(name: str) -> BufferScope:
             return name
         case _:
             raise ParseError(f"there is no scope {name}")
-
-
-# ---------------------------------------------------------------------------------- up to names
-
-
-def canonical(func: Function) -> Function:
-    """The function with names by first use; functions equal up to names become equal.
-
-    Symbols become ``n0, n1 ...``, buffers ``b0 ...``, loop variables ``v0 ...``, blocks ``s0 ...``,
-    and a block's iterators ``i0 ...``. The parts are the same as before, in the same order.
-    """
-    return _Renaming().function(func)
-
-
-class _Renaming:
-    def __init__(self) -> None:
-        self.symbols: dict[Expr, Expr] = {}
-        self.buffers: dict[str, str] = {}
-        self.blocks: dict[str, str] = {}
-        self.loops = 0
-
-    def function(self, func: Function) -> Function:
-        for v in (*func.symbols, *_implied_symbols(func.params)):
-            if v not in self.symbols:
-                self.symbols[v] = Var(f"n{len(self.symbols)}", v.type)
-        symbols = tuple(Var(f"n{k}", v.type) for k, v in enumerate(func.symbols))
-        params = tuple(self.declaration(b) for b in func.params)
-        body = self.statement(func.body, self.symbols)
-        temps = {self.buffer(b.name): b for b in func.temps}
-        order = sorted(temps, key=lambda name: int(name[1:]))
-        declared = tuple(self.declaration(temps[name]) for name in order)
-        return Function("f", params, func.outputs, symbols, declared, body)
-
-    def declaration(self, b: Buffer) -> Buffer:
-        shape = tuple(self.expr(d, self.symbols) for d in b.shape)
-        return Buffer(self.buffer(b.name), b.dtype, shape, b.scope)
-
-    def buffer(self, name: str) -> str:
-        return self.buffers.setdefault(name, f"b{len(self.buffers)}")
-
-    def statement(self, s: Stmt, memo: dict[Expr, Expr]) -> Stmt:
-        """``memo``: what the variables in view, and expressions of them, have become."""
-        match s:
-            case Seq(body):
-                return Seq(tuple(self.statement(c, memo) for c in body))
-            case If(condition, then, other):
-                return If(
-                    self.expr(condition, memo),
-                    self.statement(then, memo),
-                    None if other is None else self.statement(other, memo),
-                )
-            case Loop(var, extent, body, kind):
-                new = Var(f"v{self.loops}", var.type)
-                self.loops += 1
-                inside: dict[Expr, Expr] = {}
-                inside.update((k, v) for k, v in memo.items() if isinstance(k, Var))
-                inside[var] = new
-                return Loop(new, self.expr(extent, memo), self.statement(body, inside), kind)
-            case Block():
-                return self.block(s, memo)
-
-    def block(self, b: Block, memo: dict[Expr, Expr]) -> Block:
-        inside = dict(self.symbols) if b.iters else memo  # without iterators, it sees the loops
-        iters = []
-        for k, i in enumerate(b.iters):
-            inside[i.var] = var = Var(f"i{k}", i.var.type)
-            iters.append(Iter(var, self.expr(i.extent, memo), i.kind, self.expr(i.binding, memo)))
-        return Block(
-            self.blocks.setdefault(b.name, f"s{len(self.blocks)}"),
-            tuple(iters),
-            self.buffer(b.buffer),
-            tuple(self.expr(e, inside) for e in b.indices),
-            self.expr(b.value, inside),
-            b.combiner,
-            None if b.init is None else self.expr(b.init, inside),
-            self.expr(b.where, memo),
-            b.nontemporal,
-            b.origin,
-        )
-
-    def expr(self, root: Expr, memo: dict[Expr, Expr]) -> Expr:
-        if root in memo:
-            return memo[root]
-        for e in walk(root):
-            if e not in memo:
-                memo[e] = self.node(e, memo)
-        return memo[root]
-
-    def node(self, e: Expr, memo: dict[Expr, Expr]) -> Expr:
-        """The node over what its children became, as it is: nothing is folded."""
-        match e:
-            case Const() | Var():
-                return e
-            case Load(buffer, indices, dtype):
-                return Load(self.buffer(buffer), tuple(memo[i] for i in indices), dtype)
-            case Binary(lhs=x, rhs=y):
-                make: Callable[[Expr, Expr], Expr] = type(e)
-                return make(memo[x], memo[y])
-            case Call(name, args, dtype):
-                return Call(name, tuple(memo[a] for a in args), dtype)
-            case Cast(x, dtype):
-                return Cast(memo[x], dtype)
-            case Select(c, x, y):
-                return Select(memo[c], memo[x], memo[y])
-            case Not(x):
-                return Not(memo[x])
-            case _:
-                raise TypeError(type(e))

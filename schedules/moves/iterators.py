@@ -8,7 +8,7 @@ from planish.compiler.expr.bounds import Interval
 from planish.compiler.expr.nodes import Expr, Var
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Iter, Loop
+from planish.compiler.loop.ir import Iter, Loop, constant
 
 from planish.schedules.schedule import Schedule, iterator_ranges, move, replace, show_loop
 
@@ -34,7 +34,7 @@ def divide(s: Schedule, name: str, iterator: str, factor: int) -> Schedule:
     if loop is None or loop.kind != "serial" or len(list(ir.blocks(loop))) != 1:
         raise ScheduleError(f"{iterator} has no serial loop of its own", node=show_loop(block))
     known = {v: Interval(1, None) for v in s.func.symbols}
-    if factor < 1 or simplify(old.extent % factor, known) is not n.const(0, n.I64):
+    if factor < 1 or constant(simplify(old.extent % factor, known)) != 0:
         raise ScheduleError(f"{factor} does not divide {old.extent}", node=show_loop(loop))
     count = simplify(old.extent // factor, known)
     outer, inner = Var(f"{iterator}_0"), Var(f"{iterator}_1")

@@ -10,8 +10,8 @@ from planish.schedules.schedule import Schedule
 from . import windows
 from .analysis import as_contraction, is_stages, reads_along_rows, reductions
 from .contraction import schedule_contraction
-from .general import schedule_general
 from .elementwise import schedule_elementwise
+from .general import schedule_general
 from .rows import schedule_rows
 
 
@@ -20,8 +20,8 @@ def default_schedule(
 ) -> Schedule:
     """The schedule of a function that was never tuned: chosen by what kind of function it is.
 
-    ``constants`` are parameters that are known at compile time and may be laid out at will. Where the rule for
-    the kind does not fit after all, the general one does.
+    ``constants`` are parameters that are known at compile time and may be laid out at will. Where
+    the rule for the kind does not fit after all, the general one does.
     """
     try:
         return _by_kind(func, machine, threads, constants)
@@ -29,9 +29,7 @@ def default_schedule(
         return schedule_general(func, machine, threads, constants)
 
 
-def _by_kind(
-    func: Function, machine: Machine, threads: int, constants: frozenset[str]
-) -> Schedule:
+def _by_kind(func: Function, machine: Machine, threads: int, constants: frozenset[str]) -> Schedule:
     if not is_stages(func):
         return schedule_general(func, machine, threads, constants)
     reducing = reductions(func)

@@ -14,8 +14,9 @@ from planish.compiler.loop.ir import Block, Function, Iter, constant
 class Contraction:
     """A sum of products of two buffers.
 
-    ``m`` are the spatial iterators that only the first operand has, ``n`` those that only the second has, ``batch``
-    those that both have (or neither), ``k`` the reduction's. ``right`` is the operand whose ``n`` is contiguous.
+    ``m`` are the spatial iterators that only the first operand has, ``n`` those that only the
+    second has, ``batch`` those that both have (or neither), ``k`` the reduction's. ``right`` is the
+    operand whose ``n`` is contiguous.
     """
 
     block: Block
@@ -63,13 +64,21 @@ def as_contraction(block: Block) -> Contraction | None:
     if not any(i.var in uses[0] and i.var in uses[1] for i in block.reduce):
         return None
     return Contraction(
-        block, pair[0], pair[1], tuple(groups["batch"]), tuple(groups["m"]), tuple(groups["n"]), block.reduce
+        block,
+        pair[0],
+        pair[1],
+        tuple(groups["batch"]),
+        tuple(groups["m"]),
+        tuple(groups["n"]),
+        block.reduce,
     )
 
 
 def reads_along_rows(c: Contraction, constants: frozenset[str]) -> bool:
-    """Whether the contraction is better seen as sums along rows: one row on the left, and a right operand that is
-    contiguous along the reduction."""
+    """Whether the contraction is better seen as sums along rows.
+
+    One row on the left, and a right operand that is contiguous along the reduction.
+    """
     if c.m or c.right.buffer in constants or not c.right.indices:
         return False
     return c.right.indices[-1] is c.k[-1].var
@@ -92,7 +101,7 @@ def reductions(func: Function) -> list[Block]:
 
 
 def is_stages(func: Function) -> bool:
-    """Whether the function is a sequence of stages, each in loops of its own and writing a buffer of its own."""
+    """Whether the function is a sequence of stages: each has its own loops and writes its own buffer."""
     parts = func.body.body if isinstance(func.body, ir.Seq) else (func.body,)
     written = [b.buffer for b in ir.blocks(func.body)]
     if len(set(written)) != len(written):
@@ -101,7 +110,7 @@ def is_stages(func: Function) -> bool:
 
 
 def operations(value: Expr) -> int:
-    """Arithmetic operations of one evaluation, expensive functions counted by their expansion's rough size."""
+    """Arithmetic operations of one evaluation; a function counts as its expansion, roughly."""
     count = 0
     for e in n.walk(value):
         if isinstance(e, n.Call):
@@ -112,7 +121,10 @@ def operations(value: Expr) -> int:
 
 
 def lanes_of(var: Var, load: Load) -> int | None:
-    """How far apart in the last dimension neighbours along ``var`` are: 0, 1, or None for anything else."""
+    """How far apart in the last dimension neighbours along ``var`` are.
+
+    0, 1, or None for anything else.
+    """
     if not any(var in free_vars(i) for i in load.indices):
         return 0
     if any(var in free_vars(i) for i in load.indices[:-1]):

@@ -1,8 +1,9 @@
-"""Contractions: matmul, convolution as implicit GEMM, and their like, as a register-blocked micro-kernel.
+"""Contractions (matmul, convolution as implicit GEMM ...) as a register-blocked micro-kernel.
 
-The result is tiled by ``rows`` x ``vectors`` registers; the tile's sum stays in registers through the whole reduction
-and passes through the epilogue into memory. The right operand is kept in panels of the tile's width, so that the
-inner loop reads it in order; the left one is read in place, one broadcast for each row.
+The result is tiled by ``rows`` x ``vectors`` registers; the tile's sum stays in registers through
+the whole reduction and passes through the epilogue into memory. The right operand is kept in panels
+of the tile's width, so that the inner loop reads it in order; the left one is read in place, one
+broadcast for each row.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Block, Function, Iter, constant
+from planish.compiler.loop.ir import Function, Iter, constant
 from planish.compiler.machine import Machine
-
 from planish.schedules.moves import iterators as I
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
@@ -24,18 +24,22 @@ from planish.schedules.schedule import Schedule
 from .analysis import Contraction, as_contraction, volume
 from .elementwise import stream
 
-
-MAX_ROWS = 8  # row streams read together: as many as ways of a set, since strides are often powers of two
+# Row streams read together: as many as a cache set has ways, since strides are often powers of two.
+MAX_ROWS = 8
 LOAD_SHARE = 0.15  # of the loads' time that is not hidden behind multiplications
 MAX_STEPS = 28  # steps of the reduction that are repeated in code
 PACK_ROWS = 24  # rows for which packing the right operand pays
 IN_PLACE_WIDTH = 768  # columns up to which a right operand is read in place
+FAR_STEP = 256  # elements between rows from which many rows on the left make packing pay
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The decisions: rows and vectors of the register tile, lanes of a vector, unrolling of the reduction, and
-    rows and panels of a task."""
+    """The decisions.
+
+    Rows and vectors of the register tile, lanes of a vector, unrolling of the reduction, and rows
+    and panels of a task.
+    """
 
     rows: int
     vectors: int
@@ -49,11 +53,13 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def choose_tile(m: int | None, width: int | None, k: int | None, machine: Machine, bits: int = 32) -> Tile:
+def choose_tile(
+    m: int | None, width: int | None, k: int | None, machine: Machine, bits: int = 32
+) -> Tile:
     """The tile with the least estimated time.
 
-    In one step of the reduction a tile costs the larger of its multiplications, its loads, and the latency that its chains
-    of sums cannot hide.
+    In one step of the reduction a tile costs the larger of its multiplications, its loads, and the
+    latency that its chains of sums cannot hide.
     """
     best: tuple[float, Tile] | None = None
     full = machine.vector_bytes * 8 // bits
@@ -97,10 +103,17 @@ def _cost(m: int, rows: int, lanes: int, vectors: int, width: int, machine: Mach
 
 
 def schedule_contraction(
-    func: Function, anchor: str, machine: Machine, threads: int, constants: frozenset[str] = frozenset()
+    func: Function,
+    anchor: str,
+    machine: Machine,
+    threads: int,
+    constants: frozenset[str] = frozenset(),
 ) -> Schedule:
-    """The default schedule of a function around the contraction ``anchor``; ``constants`` are parameters that are
-    known when the model is compiled, and can be laid out at will."""
+    """The default schedule of a function around the contraction ``anchor``.
+
+    ``constants`` are parameters that are known when the model is compiled, and can be laid out at
+    will.
+    """
     s = inline_permutations(Schedule(func), anchor)
     s = inline_elementwise(s, anchor)
     for b in list(ir.blocks(s.func.body)):
@@ -168,7 +181,16 @@ def _must_pack(s: Schedule, c: Contraction, at: int, m: int | None, width: int |
         return False
     if at != len(c.right.indices) - 1:
         return True  # its columns are not neighbours in memory
-    return (m is None or m >= PACK_ROWS) and (width is None or width > IN_PLACE_WIDTH)
+    stride = constant(s.func.buffers[c.right.buffer].strides[_step(c, at)])
+    far = stride is not None and stride > FAR_STEP and m is not None and m >= 16 * PACK_ROWS
+    return far or ((m is None or m >= PACK_ROWS) and (width is None or width > IN_PLACE_WIDTH))
+
+
+def _step(c: Contraction, at: int) -> int:
+    """The dimension of the right operand along which the reduction's last iterator steps."""
+    last = c.k[-1].var
+    found = [k for k, i in enumerate(c.right.indices) if k != at and last in n.free_vars(i)]
+    return found[-1] if found else at
 
 
 def inline_permutations(s: Schedule, anchor: str) -> Schedule:
@@ -176,14 +198,14 @@ def inline_permutations(s: Schedule, anchor: str) -> Schedule:
     for b in list(ir.blocks(s.func.body)):
         if b.name == anchor:
             break
-        if isinstance(b.value, n.Load) and b.combiner is None:
-            if s.func.buffers[b.buffer].scope != "param":
-                s = S.inline(s, b.name)
+        moves = isinstance(b.value, n.Load) and b.combiner is None
+        if moves and s.func.buffers[b.buffer].scope != "param":
+            s = S.inline(s, b.name)
     return s
 
 
 def inline_elementwise(s: Schedule, anchor: str) -> Schedule:
-    """Inline every elementwise stage that follows the anchor, but the one that stores the result."""
+    """Inline every elementwise stage behind the anchor, but the one that stores the result."""
     seen = False
     for b in list(ir.blocks(s.func.body)):
         if b.name == anchor:
@@ -201,8 +223,10 @@ def _consumer(s: Schedule, anchor: str) -> str | None:
 
 
 def _divide_phases(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contraction]:
-    """Part an iterator of which one operand reads the quotient and the other the remainder (the phases of a
-    transposed convolution): it becomes rows and columns."""
+    """Part an iterator of which the right operand reads the remainder only.
+
+    These are the phases of a transposed convolution: the quotient becomes rows.
+    """
     anchor = c.block.name
     for i in c.batch:
         factor = _phases(c, i)
@@ -229,7 +253,7 @@ def _phases(c: Contraction, i: Iter) -> int | None:
     for e in n.walk(*c.right.indices):
         match e:
             case n.FloorMod(x, n.Const(factor)) if i.var in n.free_vars(x):
-                if simplify(i.extent % int(factor)) is n.const(0, n.I64):
+                if constant(simplify(i.extent % int(factor))) == 0:
                     return int(factor)
     return None
 
@@ -334,18 +358,6 @@ def _packing(s: Schedule, pack: str, path: str, at: int, tile: Tile) -> Schedule
         s = L.split(s, f"{pack}.{inner}", tile.lanes)
         s = L.vectorize(s, f"{pack}.{inner}_1")
     return s
-
-
-def own_loops(s: Schedule, name: str) -> tuple[ir.Loop, ...]:
-    """The loops around a block that hold no other block."""
-    loops = s.loops(name)
-    shared = [k for k, x in enumerate(loops) if len(list(ir.blocks(x))) > 1]
-    return loops[shared[-1] + 1 :] if shared else loops
-
-
-def _number(e: n.Expr) -> object:
-    known = constant(e)
-    return str(e) if known is None else known
 
 
 def loop_of(s: Schedule, out: str, anchor: str, i: Iter) -> str:

@@ -1,4 +1,7 @@
-"""Functions without reductions: one pass over the result, vectors innermost, rows shared among threads."""
+"""Functions without reductions.
+
+One pass over the result, vectors innermost, rows shared among threads.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Loop, constant
 from planish.compiler.machine import Machine
-
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.moves import stores as W
@@ -17,7 +19,9 @@ from planish.schedules.schedule import Schedule, ranges
 
 from .analysis import operations
 
-MAX_INLINED = 64  # operations that are recomputed rather than stored, where a stage has several readers
+MAX_INLINED = (
+    64  # operations that are recomputed rather than stored, where a stage has several readers
+)
 SERIAL_BELOW = 40_000  # operations for which starting a parallel loop does not pay
 
 
@@ -43,7 +47,7 @@ def inline_all(s: Schedule) -> Schedule:
 
 
 def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 0) -> Schedule:
-    """Schedule one elementwise block whose loops (from the ``below``-th on) are a perfect nest of their own."""
+    """Schedule one elementwise block, whose loops from the ``below``-th on are its own."""
     s = flatten(s, name, below)
     loops = s.loops(name)[below:]
     if not loops:
@@ -112,7 +116,9 @@ def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
     accesses = [(block.buffer, block.indices), *((x.buffer, x.indices) for x in ir.reads(block))]
     used = set(n.free_vars(block.value))
     iters = {i.var for i in block.iters if {a.var, b.var} & set(n.free_vars(i.binding))}
-    outside = n.transform(block.value, lambda e: n.const(0, e.dtype) if isinstance(e, n.Load) else None)
+    outside = n.transform(
+        block.value, lambda e: n.const(0, e.dtype) if isinstance(e, n.Load) else None
+    )
     if iters & set(n.free_vars(outside)) & used:
         return False
     for name, indices in accesses:
@@ -127,9 +133,9 @@ def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
             inside = [t for t in form.terms if t not in (a.var, b.var)]
             moved = simplify(n.substitute(flat, {a.var: a.var + 1}) - flat, known)
             step = simplify(n.substitute(flat, {b.var: b.var + 1}) - flat, known)
-            if any(a.var in n.free_vars(t) or b.var in n.free_vars(t) for t in inside):
-                if simplify(moved - step * b.extent, known) is not n.const(0, n.I64):
-                    return False
+            mixed = any({a.var, b.var} & set(n.free_vars(t)) for t in inside)
+            if mixed and constant(simplify(moved - step * b.extent, known)) != 0:
+                return False
             continue
         steps = form.coefficient(a.var), form.coefficient(b.var)
         extent = constant(b.extent)

@@ -1,7 +1,7 @@
 """Functions of any form: loops of their own that an operator built, reductions of several shapes.
 
-Each block is scheduled by itself in the loops it has alone; loops that blocks share stay serial, as they may carry
-what one iteration leaves for the next.
+Each block is scheduled by itself in the loops it has alone; loops that blocks share stay serial, as
+they may carry what one iteration leaves for the next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from planish.compiler.errors import ScheduleError
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function
 from planish.compiler.machine import Machine
-
 from planish.schedules.schedule import Schedule
 
 from . import windows

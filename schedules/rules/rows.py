@@ -1,7 +1,7 @@
 """Reductions along rows and what follows from them: softmax, normalisations, sums.
 
-A task is a row: everything up to the result is computed for it while it is in the nearest cache. Reductions go through
-vectors of partial results in registers.
+A task is a row: everything up to the result is computed for it while it is in the nearest cache.
+Reductions go through vectors of partial results in registers.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Loop, constant
 from planish.compiler.machine import Machine
-
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import reductions as R
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from .analysis import reductions
+from .analysis import operations, reductions
 from .elementwise import MAX_INLINED, flatten, lanes_for, vector_innermost
-from .analysis import operations
 
 CHAINS = 4  # independent vectors of partial results: enough to hide the latency of one addition
 
@@ -34,7 +32,7 @@ def row_axes(func: Function) -> int:
 
 
 def _rank_before_reduction(b: Block) -> int:
-    """The spatial iterators that come before the first reduced dimension of what the block reads."""
+    """How many dimensions of what the block reads come before the first reduced one."""
     reduce = {i.var for i in b.reduce}
     best = len(b.spatial)
     for load in ir.reads(b):
@@ -75,9 +73,10 @@ def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
 
 
 def _inline_cheap(s: Schedule) -> Schedule:
-    """Inline elementwise stages: those with one reader, and those that are cheaper to repeat than to keep.
+    """Inline elementwise stages with one reader, or cheaper to repeat than to keep.
 
-    A stage that has fewer elements than its reader is kept: it would be repeated for each of the reader's.
+    A stage that has fewer elements than its reader is kept: it would be repeated for each of the
+    reader's.
     """
     for b in list(ir.blocks(s.func.body)):
         if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
@@ -102,7 +101,10 @@ def _is_smaller(block: Block, reader: Block) -> bool:
 
 
 def _scope(s: Schedule, name: str, axes: int) -> str:
-    """Registers for what is one element a row, else the chunk's scratch; results stay where they are."""
+    """Registers for what is one element a row, else the chunk's scratch.
+
+    Results stay where they are.
+    """
     if s.func.buffers[s.block(name).buffer].scope == "param":
         return ""
     shape = s.func.buffers[s.block(name).buffer].shape

@@ -1,7 +1,7 @@
-"""Reductions over windows with vectors of neighbouring results: depthwise convolution, pooling, sums over leading axes.
+"""Reductions over windows, with vectors of neighbouring results.
 
-A tile of some positions by some vectors of channels is kept in registers while the window passes over it; what two positions of
-the tile both read is loaded once.
+Depthwise convolution, pooling, sums over leading axes. A tile of some positions by some vectors of channels is kept in registers while the window passes
+over it; what two positions of the tile both read is loaded once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from planish.compiler.expr.linear import linear
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Loop, constant
 from planish.compiler.machine import Machine
-
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
@@ -25,7 +24,10 @@ POSITIONS = 4
 
 
 def fits(block: Block) -> bool:
-    """Whether neighbouring results come from neighbouring elements: the last iterator walks through memory."""
+    """Whether neighbouring results come from neighbouring elements.
+
+    The last iterator walks through memory.
+    """
     if not block.spatial or not block.reduce or constant(block.spatial[-1].extent) == 1:
         return False
     last = block.spatial[-1].var
@@ -50,7 +52,9 @@ def schedule_windows(func: Function, anchor: str, machine: Machine, threads: int
     """The default schedule of a function around the reduction ``anchor``."""
     s = inline_elementwise(Schedule(func), anchor)
     buffer = s.block(anchor).buffer
-    readers = [b.name for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.reads(b))]
+    readers = [
+        b.name for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.reads(b))
+    ]
     if readers:
         out = readers[0]
     else:
@@ -118,7 +122,7 @@ def _updates(block: Block) -> float:
 
 
 def _window(s: Schedule, block: Block, anchor: str, lanes: int, registers: int) -> Schedule:
-    """The anchor's loops: the window outside the tile, as much of it repeated in code as is short."""
+    """The anchor's loops: the window around the tile, repeated in code as far as it is short."""
     own = [x.var.name for x in s.loops(anchor) if x.var.name.startswith(f"{anchor}_")]
     reduce = [f"{anchor}_{i.var.name}" for i in block.reduce]
     reduce = [x for x in reduce if x in own]

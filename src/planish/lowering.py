@@ -3,273 +3,301 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Const, Expr, Var, free_vars
+from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.graph.fuse import Group, fuse, singletons
-from planish.compiler.graph.ir import Array, Graph, Value
+from planish.compiler.graph.ir import Array, Graph, Node, Value
 from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
 from planish.compiler.graph.prepack import relayout
 from planish.compiler.loop import te
+from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.ir import Function
 from planish.compiler.loop.lower import lower
+from planish.compiler.loop.text import show
 from planish.compiler.machine import Machine
+from planish.compiler.ops.base import Op
 from planish.compiler.program import Place, Port, Program, Step
+from planish.runtime.memory import aligned_copy
 from planish.schedules.rules import default_schedule
-from planish.schedules.schedule import Schedule, Trace
+from planish.schedules.schedule import Schedule
+
+Arrays: TypeAlias = Mapping[Value, Array]
+# A form of a constant: where each of its elements goes, and the shape of the whole.
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
+
+_PROBE: Final = 64  # bytes of two arrays that are compared before all are
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A scheduled function; ``layouts`` are the forms in which it wants constant parameters."""
+def compile_graph(
+    graph: Graph, machine: Machine, threads: int = 1, optimize: bool = True
+) -> Program:
+    """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node."""
+    groups = fuse(graph) if optimize else singletons(graph)
+    return _Assembly(graph, _Kernels(machine, threads, optimize)).program(groups)
 
-    func: Function
-    trace: Trace
-    layouts: dict[int, tuple[tuple[str, ...], tuple[object, ...]]]
+
+# ------------------------------------------------------------------------------------- functions
 
 
-def lower_group(group: Group, graph: Graph, name: str) -> Function:
-    """The loops of a group; scalar constants become part of them."""
+def lower_group(group: Group, known: Arrays, name: str = "f") -> Function:
+    """The loops of a group; known values of one element become part of them."""
     (first, *others) = group.nodes
     if not first.op.is_expression:
         if others:
-            raise InternalError("an opaque node is fused", node=repr(first))
+            raise InternalError("an opaque node is fused", op="lower", node=repr(first))
         types = [None if v is None else v.type for v in first.inputs]
         return first.op.build(*types).with_(name=name)
-    known: dict[Value, te.Tensor] = {}
-    inputs = []
+    parameters = set(group_inputs(group, known))
+    tensors: dict[Value, te.Tensor] = {}
     for v in group.inputs:
-        constant = _scalar(graph, v)
-        if constant is None:
-            known[v] = te.placeholder(v.type.shape, v.type.dtype, _identifier(v.name))
-            inputs.append(known[v])
+        if v in parameters:
+            tensors[v] = te.placeholder(v.type.shape, v.type.dtype, _identifier(v.name))
         else:
-            known[v] = te.compute(v.type.shape, lambda *_, c=constant: c, "c")
+            number = n.const(known[v].reshape(-1)[0].item(), v.type.dtype)
+            tensors[v] = te.compute(v.type.shape, lambda *_, c=number: c, "c")
     for node in group.nodes:
-        found = node.op.compute(*(None if v is None else known[v] for v in node.inputs))
+        found = node.op.compute(*(None if v is None else tensors[v] for v in node.inputs))
         outs = found if isinstance(found, tuple) else (found,)
-        known.update(zip(node.outputs, outs, strict=True))
-    return lower(name, inputs, [known[v] for v in group.outputs])
+        tensors.update(zip(node.outputs, outs, strict=True))
+    inputs = [tensors[v] for v in group.inputs if v in parameters]
+    return lower(name, inputs, [tensors[v] for v in group.outputs])
 
 
-def group_inputs(group: Group, graph: Graph) -> tuple[Value, ...]:
-    """The values that the group's function takes."""
+def group_inputs(group: Group, known: Arrays) -> tuple[Value, ...]:
+    """The values that the group's function takes, in order."""
     if not group.nodes[0].op.is_expression:
-        return tuple(v for v in group.nodes[0].inputs if v is not None)
-    return tuple(v for v in group.inputs if _scalar(graph, v) is None)
-
-
-def _scalar(graph: Graph, v: Value) -> Const | None:
-    array = graph.constants.get(v)
-    if array is None or array.size != 1:
-        return None
-    return n.const(array.reshape(-1)[0].item(), v.type.dtype)
+        return group.nodes[0].operands
+    return tuple(v for v in group.inputs if v not in known or known[v].size != 1)
 
 
 def _identifier(name: str) -> str:
     return re.sub(r"\W", "_", name)[-40:] or "x"
 
 
-def compile_graph(
-    graph: Graph, machine: Machine, threads: int = 1, optimize: bool = True
-) -> Program:
-    """The program of an optimised graph."""
-    groups = fuse(graph) if optimize else singletons(graph)
-    return _Assembly(graph, machine, threads, optimize).program(groups)
+@dataclass(frozen=True, eq=False)
+class _Kernel:
+    """A scheduled function; ``layouts`` are the forms in which it wants constant parameters."""
+
+    func: Function
+    trace: str
+    layouts: Mapping[int, tuple[Layout, ...]]
+
+
+class _Kernels:
+    """Makes the kernels of a program; functions that are equal up to names share one."""
+
+    def __init__(self, machine: Machine, threads: int, optimize: bool) -> None:
+        self.machine, self.threads, self.optimize = machine, threads, optimize
+        self._made: dict[tuple[str, frozenset[str]], _Kernel] = {}
+
+    def __iter__(self) -> Iterator[_Kernel]:
+        return iter(self._made.values())
+
+    def kernel(self, func: Function, constant: Sequence[bool], label: str) -> _Kernel:
+        """The kernel of a function; ``constant`` says which of its inputs are known."""
+        func = canonical(func)
+        constants = frozenset(p.name for p, c in zip(func.inputs, constant, strict=True) if c)
+        key = show(func), constants
+        found = self._made.get(key)
+        if found is None:
+            s = Schedule(func)
+            if self.optimize:
+                s = default_schedule(func, self.machine, self.threads, constants)
+            named = s.func.with_(name=f"{_identifier(label)}_{len(self._made)}")
+            found = self._made[key] = _Kernel(named, s.text(), _layouts(s, constants))
+        return found
+
+
+def _layouts(s: Schedule, constants: frozenset[str]) -> dict[int, tuple[Layout, ...]]:
+    """The forms that a schedule gave to parameters, in the order in which it did, by position."""
+    positions = {p.name: k for k, p in enumerate(s.func.params)}
+    out: dict[int, tuple[Layout, ...]] = {}
+    for step in s.trace:
+        if step.move != "layout" or step.arguments[0] not in positions:
+            continue
+        name, dims, shape = step.arguments
+        if name not in constants:
+            raise InternalError(f"{name} is no constant, but is laid out", op="lower")
+        layout = tuple(dims), tuple(int(str(d)) for d in shape)
+        out[positions[name]] = (*out.get(positions[name], ()), layout)
+    return out
+
+
+# ------------------------------------------------------------------------------------- constants
+
+
+class _Constants:
+    """The constants of a program: each form of an array once, however many values have it."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self._places: dict[tuple[Any, ...], list[tuple[Array, Place]]] = {}
+
+    def place(self, array: Array, layouts: tuple[Layout, ...]) -> Place:
+        """Where an array is, in the form that comes of the layouts."""
+        key = (array.dtype, array.shape, layouts)
+        alike = self._places.setdefault(key, [])
+        for other, place in alike:
+            if _same_bits(array, other):
+                return place
+        form = array
+        for dims, shape in layouts:
+            form = relayout(form, dims, shape)
+        place = Place("constant", len(self.arrays))
+        self.arrays.append(aligned_copy(form))
+        alike.append((array, place))
+        return place
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    """Whether two arrays of one dtype and shape hold the same bytes."""
+    if a is b:
+        return True
+    x, y = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (a, b))
+    return bool((x[:_PROBE] == y[:_PROBE]).all() and (x == y).all())
+
+
+# --------------------------------------------------------------------------------------- program
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A kernel applied to values, before it is known where they are."""
+
+    kernel: _Kernel
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    symbols: tuple[Expr, ...]
+    origin: tuple[str, ...]
+
+    @property
+    def scratch_bytes(self) -> Expr:
+        """What the kernel's temporaries take."""
+        func = self.kernel.func
+        values = dict(zip(func.symbols, self.symbols, strict=True))
+        sizes = (aligned(n.substitute(t.bytes, values)) for t in func.temps if t.scope == "global")
+        return sum(sizes, n.as_expr(0))
 
 
 class _Assembly:
-    def __init__(self, graph: Graph, machine: Machine, threads: int, optimize: bool) -> None:
-        self.graph, self.machine, self.threads, self.optimize = graph, machine, threads, optimize
-        self.kernels: dict[str, tuple[str, Kernel]] = {}
-        self.functions: dict[str, Function] = {}
-        self.traces: dict[str, str] = {}
-        self.constants: list[Array] = []
-        self._constant_index: dict[tuple[Value, str], int] = {}
-        self.root: dict[Value, Value] = {}
-        self._lowered: dict[Group, Function] = {}
+    """Puts the program of a graph together."""
 
-    # ------------------------------------------------------------------------------ kernels
+    def __init__(self, graph: Graph, kernels: _Kernels) -> None:
+        self.graph, self.kernels, self.constants = graph, kernels, _Constants()
+        self.known: dict[Value, Array] = dict(graph.constants)
+        self._source: dict[Value, Value] = {}  # what a view is a view of
 
-    def lowered(self, group: Group) -> Function:
-        found = self._lowered.get(group)
-        if found is None:
-            found = self._lowered[group] = lower_group(group, self.graph, "f")
-        return found
-
-    def kernel(self, group: Group) -> tuple[str, Kernel]:
-        """The kernel of a group; groups that are equal up to names share one."""
-        from planish.compiler.loop.text import canonical, show
-
-        func = canonical(self.lowered(group))
-        constants = frozenset(
-            p.name
-            for p, v in zip(func.inputs, group_inputs(group, self.graph), strict=True)
-            if v in self.graph.constants
-        )
-        key = f"{show(func)}{sorted(constants)}"
-        found = self.kernels.get(key)
-        if found is None:
-            name = f"{_identifier(group.nodes[0].op.name)}_{len(self.kernels)}"
-            s = (
-                default_schedule(func, self.machine, self.threads, constants)
-                if self.optimize
-                else Schedule(func)
-            )
-            layouts = {}
-            index = {p.name: k for k, p in enumerate(func.params)}
-            for step in s.trace:
-                if step.move == "layout" and step.arguments[0] in index:
-                    layouts[index[step.arguments[0]]] = step.arguments[1:3]
-            done = Kernel(s.func.with_(name=name), s.trace, layouts)
-            found = self.kernels[key] = name, done
-            self.functions[name] = done.func
-            self.traces[name] = s.text()
-        return found
-
-    def constant(self, v: Value, kernel: Kernel, position: int) -> Place:
-        """A constant argument, in the form that the kernel wants."""
-        layout = kernel.layouts.get(position)
-        key = (v, repr(layout))
-        index = self._constant_index.get(key)
-        if index is None:
-            array = self.graph.constants[v]
-            if layout is not None:
-                dims, shape = layout
-                array = relayout(array, dims, [int(str(d)) for d in shape])
-            index = self._constant_index[key] = len(self.constants)
-            self.constants.append(np.ascontiguousarray(array))
-        return Place("constant", index)
-
-    # ------------------------------------------------------------------------------ program
-
-    def program(self, groups: tuple[Group, ...]) -> Program:
+    def program(self, groups: Iterable[Group]) -> Program:
         graph = self.graph
-        steps: list[tuple[Group, str, Kernel]] = []
-        for g in groups:
-            if g.kind == "view":
-                (node,) = g.nodes
-                source = node.inputs[0]
-                assert source is not None
-                self.root[node.outputs[0]] = self.root.get(source, source)
+        calls: list[_Call] = []
+        for group in groups:
+            if group.kind == "view":
+                self._view(group.nodes[0])
             else:
-                steps.append((g, *self.kernel(g)))
-        copies = self._outputs()
-        places, size, scratch = self._places(steps, len(copies))
-        done: list[Step] = []
-        for k, (g, name, kernel) in enumerate(steps):
-            arguments = [
-                self.constant(v, kernel, position) if r in graph.constants else places[r]
-                for position, v in enumerate(group_inputs(g, graph))
-                for r in (self.root.get(v, v),)
-            ]
-            arguments += [places[v] for v in g.outputs]
-            values = self._symbols(g, kernel)
-            done.append(
-                Step(
-                    name,
-                    tuple(arguments),
-                    values,
-                    scratch[k],
-                    tuple(x.origin or x.outputs[0].name for x in g.nodes),
-                )
-            )
-        for v, index in copies:
-            done.append(self._copy(v, index, places))
+                calls.append(self._call(group))
+        outputs, copies = self._outputs()
+        calls += copies
+        places, arena_bytes, scratch = self._places(calls, outputs)
         return Program(
             graph.name,
-            tuple(
-                Port(name, v.type) for name, v in zip(graph.input_names, graph.inputs, strict=True)
-            ),
-            tuple(
-                Port(name, v.type) for name, v in zip(graph.output_names, graph.outputs, strict=True)
-            ),
+            _ports(graph.input_names, graph.inputs),
+            _ports(graph.output_names, graph.outputs),
             graph.symbols,
-            self.functions,
-            tuple(done),
-            tuple(self.constants),
-            size,
+            {k.func.name: k.func for k in self.kernels},
+            tuple(self._step(c, places, s) for c, s in zip(calls, scratch, strict=True)),
+            tuple(self.constants.arrays),
+            arena_bytes,
             graph.constraints,
             graph.defaults,
-            self.traces,
+            {k.func.name: k.trace for k in self.kernels},
         )
 
-    def _symbols(self, group: Group, kernel: Kernel) -> tuple[Expr, ...]:
-        """The values of a kernel's symbols: those that its group had, in the same order."""
-        return tuple(self.lowered(group).symbols)
+    def source(self, v: Value) -> Value:
+        """The value whose memory this one has."""
+        return self._source.get(v, v)
 
-    def _outputs(self) -> list[tuple[Value, int]]:
-        """Graph outputs that need a copy: those that a step cannot write in place."""
-        made = {v for x in self.graph.nodes for v in x.outputs}
-        self.output_of: dict[Value, int] = {}
+    def _view(self, node: Node) -> None:
+        """A node that gives the same elements in the same order, and so takes no code."""
+        (v,) = node.operands
+        (out,) = node.outputs
+        self._source[out] = self.source(v)
+        shape = out.type.shape
+        if v in self.known and all(isinstance(d, Const) for d in shape):
+            numbers = [int(d.value) for d in shape if isinstance(d, Const)]
+            self.known[out] = self.known[v].reshape(numbers)
+
+    def _call(self, group: Group, label: str = "") -> _Call:
+        func = lower_group(group, self.known)
+        inputs = group_inputs(group, self.known)
+        constant = [v in self.known for v in inputs]
+        return _Call(
+            self.kernels.kernel(func, constant, label or group.nodes[0].op.name),
+            inputs,
+            group.outputs,
+            func.symbols,
+            tuple(node.origin or node.outputs[0].name for node in group.nodes),
+        )
+
+    def _outputs(self) -> tuple[dict[Value, Place], list[_Call]]:
+        """Where outputs are made; calls that copy those that nothing can make in place.
+
+        These are inputs, constants, views of them, and what is an output already.
+        """
+        made = {v for node in self.graph.nodes for v in node.outputs}
+        places: dict[Value, Place] = {}
         copies = []
         for k, v in enumerate(self.graph.outputs):
-            r = self.root.get(v, v)
-            if r in made and r not in self.output_of:
-                self.output_of[r] = k
-            else:
-                copies.append((r, k))
-        return copies
+            source = self.source(v)
+            if source not in made or source in places:
+                copy = Value(v.name, source.type)
+                node = Node(Op.registry["identity"](), (source,), (copy,))
+                group = Group((node,), (source,), (copy,), "injective")
+                copies.append(self._call(group, "copy"))
+                source = copy
+            places[source] = Place("output", k)
+        return places, copies
 
     def _places(
-        self, steps: list[tuple[Group, str, Kernel]], copies: int
+        self, calls: Sequence[_Call], outputs: Mapping[Value, Place]
     ) -> tuple[dict[Value, Place], Expr, list[Place]]:
-        graph = self.graph
-        places = {v: Place("input", k) for k, v in enumerate(graph.inputs)}
-        places |= {v: Place("output", k) for v, k in self.output_of.items()}
+        """Where values are, the arena's bytes, and where each call has its scratch."""
+        places = {v: Place("input", k) for k, v in enumerate(self.graph.inputs)} | {**outputs}
         first: dict[Value, int] = {}
         last: dict[Value, int] = {}
-        for k, (g, _, _) in enumerate(steps):
-            for v in g.outputs:
-                if v not in places:
-                    first[v] = last[v] = k
-            for v in g.inputs:
-                r = self.root.get(v, v)
-                if r in first:
-                    last[r] = k
-        for v in graph.outputs:
-            r = self.root.get(v, v)
-            if r in first:
-                last[r] = len(steps) + copies
-        values = list(first)
+        for k, call in enumerate(calls):
+            for v in map(self.source, (*call.outputs, *call.inputs)):
+                if v not in places and v not in self.graph.constants:
+                    first.setdefault(v, k)
+                    last[v] = k
         lifetimes = [
-            Lifetime(n.product(v.type.shape) * v.type.dtype.bytes, first[v], last[v])
-            for v in values
+            Lifetime(n.product(v.type.shape) * v.type.dtype.bytes, first[v], last[v]) for v in first
         ]
-        for k, (g, _, kernel) in enumerate(steps):
-            need: Expr = n.as_expr(0)
-            renamed = dict(zip(kernel.func.symbols, self._symbols(g, kernel), strict=True))
-            for t in kernel.func.temps:
-                if t.scope == "global":
-                    need = need + aligned(n.substitute(t.bytes, renamed))
-            lifetimes.append(Lifetime(need, k, k))
-        offsets, size = pack(lifetimes)
-        for v, offset in zip(values, offsets, strict=False):
-            places[v] = arena(offset)
-        return places, size, [arena(o) for o in offsets[len(values) :]]
+        lifetimes += [Lifetime(c.scratch_bytes, k, k) for k, c in enumerate(calls)]
+        offsets, arena_bytes = pack(lifetimes)
+        scratch = [arena(offset) for offset in offsets[len(first) :]]
+        places |= {v: arena(offset) for v, offset in zip(first, offsets, strict=False)}
+        return places, arena_bytes, scratch
 
-    def _copy(self, v: Value, index: int, places: dict[Value, Place]) -> Step:
-        """A step that copies a value to a graph output."""
-        from planish.compiler.loop.text import canonical, show
+    def _step(self, call: _Call, places: Mapping[Value, Place], scratch: Place) -> Step:
+        arguments = []
+        for k, v in enumerate(call.inputs):
+            layouts = call.kernel.layouts.get(k, ())
+            if v in self.known:
+                arguments.append(self.constants.place(self.known[v], layouts))
+            elif (source := self.source(v)) in self.graph.constants:  # a view of unknown shape
+                arguments.append(self.constants.place(self.graph.constants[source], ()))
+            else:
+                arguments.append(places[source])
+        arguments += [places[v] for v in call.outputs]
+        return Step(call.kernel.func.name, tuple(arguments), call.symbols, scratch, call.origin)
 
-        source = te.placeholder(v.type.shape, v.type.dtype)
-        func = canonical(lower("copy", [source], [source]))
-        key = f"copy {show(func)}"
-        found = self.kernels.get(key)
-        if found is None:
-            name = f"copy_{len(self.kernels)}"
-            s = default_schedule(func, self.machine, self.threads, frozenset())
-            found = self.kernels[key] = name, Kernel(s.func.with_(name=name), s.trace, {})
-            self.functions[name] = found[1].func
-            self.traces[name] = s.text()
-        name, kernel = found
-        if v in self.graph.constants:
-            place = self.constant(v, kernel, 0)
-        else:
-            place = places[v]
-        symbols: tuple[Var, ...] = free_vars(*v.type.shape)
-        return Step(name, (place, Place("output", index)), symbols, arena(n.as_expr(0)), ("copy",))
+
+def _ports(names: Sequence[str], values: Sequence[Value]) -> tuple[Port, ...]:
+    return tuple(Port(name, v.type) for name, v in zip(names, values, strict=True))

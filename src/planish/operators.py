@@ -1,0 +1,218 @@
+"""Which operators there are, and whether those that a model needs are among them.
+
+An operator of ONNX has several forms, each named by the opset in which it began. A form is handled,
+or expanded into others by the definition that ONNX gives it, or missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from planish.compiler.errors import PlanishError
+
+if TYPE_CHECKING:
+    import onnx
+
+How: TypeAlias = Literal["handled", "expanded", "function", "missing"]
+
+FIRST_OPSET: Final = 7  # forms that only older models use are no matter
+BRANCHES: Final = "If"  # the importer follows the branch itself, for a condition that it knows
+
+
+@dataclass(frozen=True)
+class OnnxOperator:
+    """An operator of ONNX: its forms since opset 7, by what is done with them."""
+
+    name: str
+    handled: tuple[int, ...]
+    expanded: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OwnOperator:
+    """An operator of planish: what it is, and whose definition it follows."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """A form of an operator that a model has; ``why`` it is missing, if it is."""
+
+    operator: str
+    version: int | None
+    how: How
+    nodes: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """All that a model needs, and the error that importing it ends in, if it does."""
+
+    opsets: dict[str, int]
+    operators: tuple[Need, ...]
+    error: str
+
+    @property
+    def supported(self) -> bool:
+        return not self.error
+
+
+def onnx_operators() -> tuple[OnnxOperator, ...]:
+    """The operators of the installed ONNX, by name."""
+    import onnx.defs
+
+    from planish.compiler.frontends.onnx.importer import load_handlers
+    from planish.compiler.frontends.onnx.reader import HANDLERS
+
+    load_handlers()
+    forms: dict[str, list[Any]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            forms.setdefault(schema.name, []).append(schema)
+    out = []
+    for name, schemas in sorted(forms.items()):
+        entry = HANDLERS.get(("", name))
+        by_how: dict[str, list[int]] = {"handled": [], "expanded": [], "missing": []}
+        for schema in _since(FIRST_OPSET, schemas):
+            if not schema.deprecated or entry is not None:
+                versions = frozenset() if entry is None else entry.versions
+                by_how[_how(schema, entry is not None, versions)].append(schema.since_version)
+        if any(by_how.values()):
+            out.append(OnnxOperator(name, *(tuple(v) for v in by_how.values())))
+    return tuple(out)
+
+
+def _since(opset: int, schemas: list[Any]) -> list[Any]:
+    """The forms that models of an opset or a newer one use, oldest first."""
+    ordered = sorted(schemas, key=lambda s: int(s.since_version))
+    older = [s for s in ordered if s.since_version <= opset]
+    return [*older[-1:], *(s for s in ordered if s.since_version > opset)]
+
+
+def _how(schema: Any, has_handler: bool, versions: frozenset[int]) -> How:
+    if has_handler:
+        return "handled" if schema.since_version in versions else "missing"
+    if schema.name == BRANCHES:
+        return "handled"
+    has_body = schema.has_function or schema.has_context_dependent_function
+    return "expanded" if has_body else "missing"
+
+
+def own_operators() -> tuple[OwnOperator, ...]:
+    """The operators of planish, by name."""
+    from planish.compiler.ops.base import Op
+    from planish.compiler.ops.registry import load_operators
+
+    load_operators()
+    out = []
+    for name, kind in sorted(Op.registry.items()):
+        lines = [line.strip() for line in (kind.__doc__ or "").splitlines()]
+        summary = " ".join(lines[: lines.index("")] if "" in lines else lines)
+        source = next((line for line in lines if line.startswith("Source: ")), "")
+        out.append(OwnOperator(name, summary, source.removeprefix("Source: ").rstrip(".")))
+    return tuple(out)
+
+
+# --------------------------------------------------------------------------------- of a model
+
+
+def needs(path: Path) -> Needs:
+    """What a model needs.
+
+    Errors: ParseError or ImportModelError if it cannot be read at all.
+    """
+    from planish.compiler.frontends.onnx.importer import import_model, load_handlers
+    from planish.compiler.frontends.onnx.protos import load
+
+    load_handlers()
+    model = load(path)
+    census = _Census(model)
+    census.count(model.graph.node, census.opsets)
+    try:
+        import_model(path)
+        error = ""
+    except PlanishError as found:
+        error = str(found)
+    operators = sorted(census.found.values(), key=lambda n: (n.operator, n.version or 0))
+    return Needs(census.opsets, tuple(operators), error)
+
+
+@dataclass
+class _Census:
+    """Counts the nodes of a model, those of branches and called functions included."""
+
+    model: onnx.ModelProto
+    found: dict[tuple[str, str, int | None], Need] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.opsets = _opsets(self.model.opset_import)
+        self.functions = {(_domain(f.domain), f.name): f for f in self.model.functions}
+        self.called: set[tuple[str, str]] = set()
+
+    def count(self, nodes: Iterable[onnx.NodeProto], opsets: dict[str, int]) -> None:
+        for node in _walk(nodes):
+            domain = _domain(node.domain)
+            key = domain, node.op_type
+            if key in self.functions:
+                self.add(domain, node.op_type, None, "function")
+                if key not in self.called:
+                    self.called.add(key)
+                    function = self.functions[key]
+                    self.count(function.node, {**opsets, **_opsets(function.opset_import)})
+            else:
+                self.add(domain, node.op_type, *_support(domain, node.op_type, opsets))
+
+    def add(self, domain: str, name: str, version: int | None, how: How, why: str = "") -> None:
+        key = domain, name, version
+        label = f"{domain}.{name}" if domain else name
+        before = self.found[key].nodes if key in self.found else 0
+        self.found[key] = Need(label, version, how, before + 1, why)
+
+
+def _walk(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        yield node
+        for a in node.attribute:
+            for graph in [a.g] if a.HasField("g") else a.graphs:
+                todo += graph.node
+
+
+def _support(domain: str, name: str, opsets: dict[str, int]) -> tuple[int | None, How, str]:
+    """The form of an operator that a model means, what is done with it, and why nothing."""
+    from planish.compiler.frontends.onnx.functions import schema as schema_of
+    from planish.compiler.frontends.onnx.reader import HANDLERS
+
+    if domain not in opsets:
+        return None, "missing", "the model does not say which opset it uses"
+    opset = opsets[domain]
+    schema = schema_of(name, opset, domain)
+    entry = HANDLERS.get((domain, name))
+    if schema is None:
+        if entry is not None and opset in entry.versions:
+            return opset, "handled", ""
+        return None, "missing", f"opset {opset} has no such operator"
+    versions = frozenset() if entry is None else entry.versions
+    how = _how(schema, entry is not None, versions)
+    why = ""
+    if how == "missing":
+        known = ", ".join(map(str, sorted(versions)))
+        why = f"only the forms of opsets {known} are supported" if known else "not supported"
+    return schema.since_version, how, why
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {_domain(entry.domain): entry.version for entry in imports}
