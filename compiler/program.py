@@ -113,4 +113,5 @@ def slot_layout(program: Program) -> SlotLayout:
     )
 
 
-ALIGNMENT = 64  # bytes: of the arena, of every array in it, and of constants
+# Bytes: of the arena, of every array in it, of constants, and of outputs of 64 KiB or more.
+ALIGNMENT = 64

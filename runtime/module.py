@@ -24,6 +24,7 @@ import numpy as np
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.targets.llvm.native import load_object
+from planish.compiler.program import ALIGNMENT
 from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
 from planish.targets.llvm.target import Llvm, host
 
@@ -348,7 +349,7 @@ class Module:
                 op=self.interface.name,
             )
         results: list[Array] = []
-        for place, port, (shape, dtype, _) in zip(out, ports, plan.outputs, strict=True):
+        for place, port, (shape, dtype, size) in zip(out, ports, plan.outputs, strict=True):
             if not isinstance(place, np.ndarray) or place.dtype != dtype or place.shape != shape:
                 raise TypeCheckError(
                     f"out for {port.name} must be an array of {port.dtype}{list(shape)}",
@@ -358,7 +359,10 @@ class Module:
                 raise TypeCheckError(f"out for {port.name} is read-only", op=self.interface.name)
             shared = any(np.may_share_memory(place, other) for other in (*arrays, *results))
             usable = place.flags.num & _READY == _READY and not shared
-            results.append(place if usable else np.empty(shape, dtype))
+            if usable and (size < LARGE or address_of(place) % ALIGNMENT == 0):
+                results.append(place)
+            else:
+                results.append(aligned_empty(size).view(dtype).reshape(shape))
         return results
 
     # ------------------------------------------------------------------------------------ inputs

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import planish
-from planish.cli import FAILED, FAULT, OK, UNUSABLE, build_parser, main
+from planish.cli import FAILED, FAULT, OK, STAGES, UNUSABLE, build_parser, main
 
 # A subprocess finds planish where this process did, installed or not.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(planish.__file__).parent.parent)}
@@ -124,7 +126,7 @@ def test_bench(model: Path, compiled: Path, capsys: pytest.CaptureFixture[str]) 
     assert "planish" in capsys.readouterr().out
     assert run("bench", model, "--seconds", 0.05, "--threads", 1) == OK
     captured = capsys.readouterr()
-    assert "1 thread, milliseconds" in captured.out
+    assert "1 thread, microseconds of a call" in captured.out
     assert "sizes taken as 1: batch" in captured.err
 
 
@@ -178,12 +180,101 @@ def test_verify_finds_the_first_node_that_is_off(
     assert "cause: an operator's expression" in text
 
 
-@pytest.mark.parametrize("stage", ["graph", "fused", "loops", "llvm", "asm"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_show(model: Path, stage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", model, "--stage", stage) == OK
     assert len(capsys.readouterr().out) > 100
     assert run("show", model, "--stage", stage, "--json") == OK
     assert said(capsys)["stage"] == stage
+
+
+def test_the_stages_are_those_of_show() -> None:
+    from planish import show
+
+    assert show.STAGES == STAGES
+
+
+def test_the_graph_by_kernels_parses(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from planish.compiler.graph.text import parse
+
+    assert run("show", model, "--stage", "fused") == OK
+    text = capsys.readouterr().out
+    assert "# kernel 0: contraction" in text
+    assert len(parse(text, WEIGHTS).nodes) == 3
+
+
+def test_equal_kernels_are_lowered_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """y = softmax(softmax(x)): two kernels, one function."""
+    nodes = [helper.make_node("Softmax", [a], [b]) for a, b in (("x", "t"), ("t", "y"))]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 5]) for n in "xy"]
+    graph = helper.make_graph(nodes, "twice", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m")
+    assert run("show", tmp_path / "m", "--stage", "lowered") == OK
+    text = capsys.readouterr().out
+    assert text.startswith("# kernels 0, 1\ndef softmax_0(b0: f32[3, 5], *, b1: f32[3, 5]):")
+    assert text.count("def ") == 1
+
+
+def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ops") == OK
+    text = capsys.readouterr().out
+    assert re.search(r"^    MatMul +1 9 13$", text, re.MULTILINE)
+    assert "global_average_pool" in text
+    assert run("ops", "--json") == OK
+    facts = said(capsys)
+    by_name = {o["name"]: o for o in facts["onnx"]}
+    assert by_name["Softmax"] == {
+        "name": "Softmax",
+        "handled": [1, 11, 13],
+        "expanded": [],
+        "missing": [],
+    }
+    assert by_name["HannWindow"]["expanded"] == [17]
+    assert by_name["RegexFullMatch"]["missing"] == [20]
+    assert {"name": "relu", "summary": "max(x, 0); NaN stays.", "source": "ONNX Relu-14"} in (
+        facts["planish"]
+    )
+
+
+def test_ops_of_a_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ops", model) == OK
+    text = capsys.readouterr().out
+    assert re.search(r"^MatMul +13 +1  yes$", text, re.MULTILINE)
+    assert "all of it is supported" in text
+
+
+def test_ops_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a branch, in a function of the model, of a domain without an opset."""
+    branch = helper.make_graph(
+        [helper.make_node("RegexFullMatch", ["x"], ["t"], pattern="a")], "then", [], []
+    )
+    body = [helper.make_node("StringSplit", ["a"], ["b"])]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Parts", ["a"], ["b"], body, opsets)
+    nodes = [
+        helper.make_node("If", ["c"], ["t"], then_branch=branch, else_branch=branch),
+        helper.make_node("Parts", ["x"], ["y"], domain="own"),
+        helper.make_node("Thing", ["x"], ["z"], domain="elsewhere"),
+        helper.make_node("Nothing", ["x"], ["n"]),
+    ]
+    ports = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]
+    graph = helper.make_graph(nodes, "g", [], ports)
+    proto = helper.make_model(graph, opset_imports=opsets, functions=[function])
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    assert run("ops", tmp_path / "m.onnx") == FAILED
+    text = capsys.readouterr().out
+    for name, what in (
+        ("RegexFullMatch", "NO: not supported"),
+        ("StringSplit", "NO: not supported"),
+        ("own.Parts", "in the model"),
+        ("elsewhere.Thing", "NO: the model does not say which opset it uses"),
+        ("Nothing", "NO: opset 21 has no such operator"),
+        ("If", "yes"),
+    ):
+        assert re.search(rf"^{re.escape(name)} .*  {what}$", text, re.MULTILINE), name
+    assert "not supported" in text
+    assert run("ops", tmp_path / "m.onnx", "--json") == FAILED
+    assert said(capsys)["supported"] is False
 
 
 def test_target(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,7 +307,10 @@ def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         ("run layer.planish --inputs double.npz -o out.npz", "must be of f32"),
         ("run layer.planish --inputs in.npz -o no/out.npz", "no/out.npz cannot be written"),
         ("run layer.planish --inputs in.npz -o out.npz --target llvm", "is already compiled"),
+        ("run layer.planish --inputs in.npz -o out.npz --dim batch=2", "is already compiled"),
+        ("run layer.planish --inputs in.npz -o out.npz --threads 0", "threads is 0"),
         ("compile layer.planish -o out.planish", "is already compiled"),
+        ("compile layer.onnx -o .", ". cannot be written: Is a directory"),
         ("compile layer.onnx -o no/out.planish", "cannot be written"),
         ("compile layer.onnx -o out.planish --target cuda", "cuda target is not built yet"),
         ("compile layer.onnx -o out.planish --target interpreter", "cannot be compiled for"),
@@ -226,7 +320,11 @@ def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         ("bench layer.planish --against onnxruntime", "no model that other runtimes can read"),
         ("bench layer.onnx --against abacus", "no comparison with abacus"),
         ("bench layer.onnx --seconds 0", "--seconds must be more than 0"),
+        ("bench layer.planish --dim rows=2", "have no dimension 'rows'"),
         ("verify layer.planish", "holds no graph"),
+        ("verify layer.onnx --tolerance -1", "must not be negative"),
+        ("ops text.onnx", "is no ONNX model"),
+        ("ops layer.planish", "is already compiled"),
         ("show layer.planish", "is already compiled"),
         ("target --target tpu", "there is no target 'tpu'"),
     ],
@@ -290,6 +388,22 @@ def test_the_program_itself(model: Path) -> None:
     for words, text in ((command, "matmul"), ([*command[:3], "--help"], "compile")):
         done = subprocess.run(words, capture_output=True, text=True, check=True, env=ENVIRONMENT)
         assert text in done.stdout
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a share is known, as when something is measured, no thread draws."""
+    from planish.cli import progress
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    before = threading.active_count()
+    with progress() as say:
+        say("reading")
+        assert threading.active_count() == before + 1
+        say("measuring", 0.5)
+        assert threading.active_count() == before
+        say("writing")
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
 
 
 def test_verify_blames_a_pass(

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from planish.compiler.dtypes import I64
 
-from .index import quotient
+from .index import spellings
 from .intervals import Facts, Interval, Ranges, bounds, divides, facts
 from .linear import Linear, factors, linear
 from .nodes import (
@@ -156,21 +156,25 @@ class _Hull:
 
     def _together(self, total: Linear) -> Linear:
         """b * y + (a - b * d) * (y // d) for a * (y // d) + b * (y % d): one moves as the other does."""
-        changed = True
-        while changed:
-            changed = False
-            for atom, b in total.terms.items():
-                match atom:
-                    case FloorMod(y, Const(d)) if not self.fixed(y) and self.moving.tame(linear(y)):
-                        whole = quotient(y, atom.rhs, self.moving)
-                        out = total.replace(atom, linear(y).plus(whole, -int(d)))
-                        jumps = [a for a in whole.terms if isinstance(a, FloorDiv)]
-                        if jumps and all(
-                            a in total.terms and out.coefficient(a) * b >= 0 for a in jumps
-                        ):
-                            total, changed = out, True
-                            break
+        while (out := self._joined(total)) is not None:
+            total = out
         return total
+
+    def _joined(self, total: Linear) -> Linear | None:
+        jumps = [a for a in total.terms if isinstance(a, FloorDiv)]
+        if not jumps:
+            return None
+        for atom, b in total.terms.items():
+            match atom:
+                case FloorMod(y, Const(d)) if int(d) > 0 and not self.fixed(y):
+                    if not self.moving.tame(linear(y)):
+                        continue
+                    for spelled in spellings(atom, jumps, self.moving):
+                        out = total.replace(atom, spelled)
+                        new = [a for a in spelled.terms if isinstance(a, FloorDiv)]
+                        if all(a in jumps and out.coefficient(a) * b >= 0 for a in new):
+                            return out
+        return None
 
     def _product(self, parts: tuple[Expr, ...]) -> Ends | None:
         still = product(f for f in parts if self.fixed(f))

@@ -30,7 +30,8 @@ class Format:
     two_over_ln2: tuple[float, float]
     half_pi: tuple[float, float, float]
     two_thirds_over_ln2: tuple[float, float]
-    log_from: int  # bits of the least significand that a logarithm keeps as it is
+    log_from: int  # bits of the float from which log takes the significand as it is
+    root_half: int  # bits of sqrt(1/2)
     exp: Table  # e^r = 1 + r + r^2 p(r), |r| <= ln 2 / 2
     exp2: Table  # 2^r = 1 + r p(r), |r| <= 1/2
     log2_tail: Table  # log2((1 + s) / (1 - s)): what follows the terms in s (f32), s and s^3 (f64)
@@ -63,8 +64,9 @@ SINGLE: Final = Format(
     half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     two_thirds_over_ln2=(0.9617967009544373, -7.028461812552678e-09),
     log_from=0x3F2AAAAB,  # 2/3
+    root_half=0x3F3504F3,
     # 2^-28.2
-    exp=(0.49999994, 0.16666517, 0.041668102, 0.0083691925, 0.0013838897),
+    exp=(0.49999994, 0.16666517, 0.04166809, 0.008369122, 0.0013838911),
     # 2^-28.3
     exp2=(0.6931472, 0.24022648, 0.055503596, 0.009618503, 0.0013390997, 0.00015327803),
     # 2^-30.2
@@ -94,7 +96,8 @@ DOUBLE: Final = Format(
     two_over_ln2=(2.8853900817779268, 4.0710547481862066e-17),
     half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
     two_thirds_over_ln2=(0.9617966939259756, 5.0577616648125907e-17),
-    log_from=0x3FE6A09E667F3BCD,  # sqrt(1/2)
+    log_from=0x3FE6A09E667F3BCD,
+    root_half=0x3FE6A09E667F3BCD,
     # 2^-57.9
     exp=(
         0.5000000000000011, 0.16666666666666438, 0.04166666666652578, 0.0083333333334737,

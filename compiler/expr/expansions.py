@@ -95,14 +95,18 @@ def format_of(x: Expr) -> Format:
 
 
 def _reduced(x: Expr, magic: float, sign: float = 1.0) -> tuple[Expr, Expr]:
-    """For sign * x = k ln 2 + r: e^r - 1, and ``magic`` + k as an integer in the low bits."""
+    """For sign * x = k ln 2 + r: r, and ``magic`` + k as an integer in the low bits."""
     f = format_of(x)
     high, low = f.ln2
     t = fma(x, sign * LOG2E, magic)
     k = t - magic
     r = fma(k, -high, x if sign > 0 else neg(x))
-    r = fma(k, -low, r)
-    return fma(r * r, split(r, f.exp), r), bits(t, f.unsigned)
+    return fma(k, -low, r), bits(t, f.unsigned)
+
+
+def _exp(r: Expr) -> Expr:
+    """e^r for a reduced r."""
+    return horner(r, (1.0, 1.0, *format_of(r).exp))
 
 
 def _power(i: Expr, f: Format) -> Expr:
@@ -119,17 +123,16 @@ def _halves(i: Expr, f: Format) -> tuple[Expr, Expr]:
 def exp(x: Expr) -> Expr:
     """2^k e^r, with 2^k in two factors: right through subnormals to 0 and inf."""
     f = format_of(x)
-    y, i = _reduced(at_most(f.overflow, at_least(f.underflow, x)), f.magic + 2 * f.bias)
+    r, i = _reduced(at_most(f.overflow, at_least(f.underflow, x)), f.magic + 2 * f.bias)
     a, b = _halves(i, f)
-    return fma(y, a, a) * b
+    return _exp(r) * a * b
 
 
 def exp_nonpositive(x: Expr) -> Expr:
     """e^x for x <= 0; its factor 2^k is 0 for k = -bias, so below -87.68 (f64: -708.74) it is 0."""
     f = format_of(x)
-    y, i = _reduced(at_least(-f.bias * 0.6931, x), f.magic + f.bias)
-    a = _power(i, f)
-    return fma(y, a, a)
+    r, i = _reduced(at_least(-f.bias * 0.6931, x), f.magic + f.bias)
+    return _exp(r) * _power(i, f)
 
 
 def exp2(x: Expr) -> Expr:
@@ -146,9 +149,9 @@ def exp2(x: Expr) -> Expr:
 def _expm1(x: Expr, scale: int) -> Expr:
     """2^scale (e^x - 1) without cancellation, for x with 2^(k + scale) a normal number."""
     f = format_of(x)
-    y, i = _reduced(x, f.magic + f.bias + scale)
+    r, i = _reduced(x, f.magic + f.bias + scale)
     a = _power(i, f)
-    return fma(y, a, a - 2.0**scale)
+    return fma(fma(r * r, split(r, f.exp), r), a, a - 2.0**scale)
 
 
 def expm1(x: Expr) -> Expr:
@@ -161,8 +164,8 @@ def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x), where e^-x is 0 below e^-87.68 and inf above e^88.37: then the result is 0 for < 2^-127."""
     f = format_of(x)
     bound = f.bias * 0.6931
-    y, i = _reduced(at_most(bound, at_least(-bound - 0.7, x)), f.magic + f.bias, -1.0)
-    return const(1.0, f.dtype) / fma(y + 1.0, _power(i, f), 1.0)
+    r, i = _reduced(at_most(bound, at_least(-bound - 0.7, x)), f.magic + f.bias, -1.0)
+    return const(1.0, f.dtype) / fma(_exp(r), _power(i, f), 1.0)
 
 
 def softplus(x: Expr) -> Expr:
@@ -193,9 +196,8 @@ def sinh(x: Expr) -> Expr:
 def cosh(x: Expr) -> Expr:
     """With p = e^|x| / 4: 2 p + 1 / (8 p)."""
     f = format_of(x)
-    y, i = _reduced(at_most(f.overflow + 0.5, unary("abs", x)), f.magic + f.bias - 2)
-    a = _power(i, f)
-    p = fma(y, a, a)
+    r, i = _reduced(at_most(f.overflow + 0.5, unary("abs", x)), f.magic + f.bias - 2)
+    p = _exp(r) * _power(i, f)
     return fma(p, 2.0, const(0.125, f.dtype) / p)
 
 
@@ -221,22 +223,24 @@ def _erf_double(x: Expr) -> Expr:
 # ------------------------------------------------------------------------------------- logarithms
 
 
-def _exponent(x: Expr, f: Format, more: Expr) -> tuple[Expr, Expr]:
-    """For x = 2^k m, with m from 2/3 (f32) or sqrt(1/2) (f64) on: k + ``more``, and the integer k << 23 (52)."""
+def _exponent(x: Expr, least: int, more: Expr) -> tuple[Expr, Expr]:
+    """For x = 2^k m, with m from the float with the bits ``least`` on: k + ``more``, and the integer k << 23 (52)."""
+    f = format_of(x)
     if f is SINGLE:
-        e = bit("bit_and", bits(x, f.signed) - f.log_from, -1 << f.mantissa)
+        e = bit("bit_and", bits(x, f.signed) - least, -1 << f.mantissa)
         return fma(cast(e, f.dtype), 2.0**-f.mantissa, more), e
-    biased = bit("shift_right", bits(x, f.unsigned) + ((1024 << 52) - f.log_from), 52)
+    biased = bit("shift_right", bits(x, f.unsigned) + ((1024 << 52) - least), 52)
     k = bits(bit("bit_or", biased, 0x433 << 52), f.dtype) - (2.0**52 + 1024)
     return k + more, bit("shift_left", biased - 1024, 52)
 
 
-def _split(x: Expr) -> tuple[Expr, Expr]:
-    """x = 2^k (1 + f): k as a float, and f. For finite x > 0, subnormals included."""
+def _split(x: Expr, least: int) -> tuple[Expr, Expr]:
+    """x = 2^k (1 + f), 1 + f from ``least`` on: k as a float, and f. For finite x > 0, subnormals included."""
     f = format_of(x)
     small = lt(x, f.tiny)
     normal = select(small, x * 2.0**f.mantissa, x)
-    k, e = _exponent(normal, f, select(small, const(-f.mantissa, f.dtype), const(0.0, f.dtype)))
+    more = select(small, const(-f.mantissa, f.dtype), const(0.0, f.dtype))
+    k, e = _exponent(normal, least, more)
     return k, bits(bits(normal, e.dtype) - e, f.dtype) - 1.0
 
 
@@ -262,19 +266,19 @@ def _log_ends(x: Expr, pole: float, y: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
-    return _log_ends(x, 0.0, _log(*_split(x)))
+    return _log_ends(x, 0.0, _log(*_split(x, format_of(x).log_from)))
 
 
 def log2(x: Expr) -> Expr:
     """Exact for powers of two."""
-    k, f = _split(x)
+    k, f = _split(x, format_of(x).log_from)
     return _log_ends(x, 0.0, fma(_log(const(0.0, x.dtype), f), LOG2E, k))
 
 
 def _log1p(x: Expr, more: Expr | float = 0.0) -> Expr:
     """log(1 + x) for finite x > -1, plus ``more`` ln 2."""
     f = format_of(x)
-    k, e = _exponent(x + 1.0, f, _expr(more, f.dtype))
+    k, e = _exponent(x + 1.0, f.log_from, _expr(more, f.dtype))
     shrunk = bits(bits(x, e.dtype) - e, f.dtype)  # x 2^-k
     four = bits(const((f.bias + 2) << f.mantissa, e.dtype) - e, f.dtype)  # 4 * 2^-k
     return _log(k, shrunk + fma(four, 0.25, -1.0))
@@ -323,7 +327,7 @@ def rsqrt(x: Expr) -> Expr:
 def _log2_sum(x: Expr) -> tuple[Expr, Expr]:
     """log2 x as a sum of two, for finite x > 0: with s = f / (2 + f), 2 s / ln 2 is kept to twice the bits."""
     form = format_of(x)
-    k, f = _split(x)
+    k, f = _split(x, form.root_half)
     high, low = form.two_over_ln2
     d = f + 2.0
     inverse = const(1.0, form.dtype) / d
@@ -334,28 +338,33 @@ def _log2_sum(x: Expr) -> tuple[Expr, Expr]:
     q = fma(s, high, neg(p))
     q = fma(s, low, fma(rest, high, q))
     z = s * s
+    cube = s * z
     if form is SINGLE:
-        q = fma(s * z, horner(z, form.log2_tail), q)
+        term = cube * horner(z, form.log2_tail)
     else:
-        q = _cubic(s, rest, z, q)
-    total = k + p
-    return total, (k - total) + p + q
+        term, low_term = _cubic(s, rest, z, cube)
+        q = q + low_term
+    p, lost = _sum(p, term)
+    q = q + lost
+    total, lost = _sum(k, p)
+    return total, lost + q
 
 
-def _cubic(s: Expr, rest: Expr, z: Expr, q: Expr) -> Expr:
-    """``q`` plus the terms from s^3 on, the first to more than the format's bits."""
+def _sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """a + b, and what rounding lost of it; for |a| >= |b|, or a = 0."""
+    total = a + b
+    return total, (a - total) + b
+
+
+def _cubic(s: Expr, rest: Expr, z: Expr, cube: Expr) -> tuple[Expr, Expr]:
+    """The terms from s^3 on as a sum of two, for s + ``rest``."""
     form = format_of(s)
     high, low = form.two_thirds_over_ln2
-    z_low = fma(s, s, neg(z))
-    z_low = fma(s + s, rest, z_low)
-    cube = s * z
-    cube_low = fma(s, z, neg(cube))
-    cube_low = fma(rest, z, fma(s, z_low, cube_low))
+    z_low = fma(s + s, rest, fma(s, s, neg(z)))
+    cube_low = fma(rest, z, fma(s, z_low, fma(s, z, neg(cube))))
     term = cube * high
-    term_low = fma(cube, high, neg(term))
-    term_low = fma(cube, low, fma(cube_low, high, term_low))
-    tail = fma(cube * z, horner(z, form.log2_tail), term_low)
-    return term + (q + tail)
+    term_low = fma(cube, low, fma(cube_low, high, fma(cube, high, neg(term))))
+    return term, fma(cube * z, horner(z, form.log2_tail), term_low)
 
 
 def pow(x: Expr, y: Expr) -> Expr:
@@ -445,7 +454,7 @@ def _quadrant(x: Expr) -> tuple[Expr, Expr]:
 def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
     f = format_of(r)
     z = r * r
-    return fma(r * z, horner(z, f.sin), r), fma(z * z, horner(z, f.cos), fma(z, -0.5, 1.0))
+    return horner(z, (1.0, *f.sin)) * r, fma(z * z, horner(z, f.cos), fma(z, -0.5, 1.0))
 
 
 def _is_odd(i: Expr) -> Expr:
@@ -462,7 +471,7 @@ def _circular(i: Expr, r: Expr) -> Expr:
 
 
 def sin(x: Expr) -> Expr:
-    return select(eq(x, 0.0), x, _circular(*_quadrant(x)))  # -0
+    return _circular(*_quadrant(x))
 
 
 def cos(x: Expr) -> Expr:
@@ -475,7 +484,7 @@ def tan(x: Expr) -> Expr:
     i, r = _quadrant(x)
     s, k = _sin_cos(r)
     odd = _is_odd(i)
-    return select(eq(x, 0.0), x, select(odd, neg(k), s) / select(odd, s, k))
+    return select(odd, neg(k), s) / select(odd, s, k)
 
 
 def _asin_parts(x: Expr) -> tuple[Expr, Expr]:

@@ -7,7 +7,7 @@ divides and no part that is too small to matter; ``(x // a) // b`` is ``x // (a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import gcd
 from typing import Final
 
@@ -241,35 +241,44 @@ def recombine(x: Linear, known: Facts) -> Linear:
 def _recombined(x: Linear, known: Facts) -> Linear | None:
     if len(x.terms) < 2:
         return None
-    divided = False
-    found = []
-    for atom, c in x.terms.items():
-        for f in factors(atom):
-            if isinstance(f, (FloorDiv, FloorMod)):
-                divided |= isinstance(f, FloorDiv)
-                found.append((atom, c, f))
-    if not divided:
+    found = [
+        (atom, c, f)
+        for atom, c in x.terms.items()
+        for f in factors(atom)
+        if isinstance(f, (FloorDiv, FloorMod))
+    ]
+    present = [f for _, _, f in found if isinstance(f, FloorDiv)]
+    if not present:
         return None
     for atom, c, f in found:
         if not known.positive(f.rhs) or not known.tame(linear(f.lhs)):
             continue
         rest = ratio(atom, f)
         k = Linear({rest: c}) if isinstance(rest, Expr) else Linear({}, c)
-        out = _join(x, f, k, known) if isinstance(f, FloorMod) else _part(x, f, k, known)
-        if out is not None:
-            return out
+        if isinstance(f, FloorDiv):
+            out = _part(x, f, k, known)
+            if out is not None:
+                return out
+            continue
+        for spelled in spellings(f, present, known):
+            out = x - k.times(Linear({f: 1})) + k.times(spelled)
+            if len(out.terms) < len(x.terms):
+                return out
     return None
 
 
-def _join(x: Linear, f: FloorMod, k: Linear, known: Facts) -> Linear | None:
-    """x with k * y for k * (y % d) + k * d * (y // d), if it has both."""
+def spellings(f: FloorMod, present: Collection[FloorDiv], known: Facts) -> Iterator[Linear]:
+    """y % d as x - d * (x // d), with quotients that are at hand."""
+    d, y = linear(f.rhs), linear(f.lhs)
     whole = quotient(f.lhs, f.rhs, known)
-    other = k.times(linear(f.rhs)).times(whole)
-    quotients = [(a, c) for a, c in other.terms.items() if _has_quotient(a)]
-    if not quotients or any(x.terms.get(a) != c for a, c in quotients):
-        return None
-    out = x - k.times(Linear({f: 1})) - other + k.times(linear(f.lhs))
-    return out if len(out.terms) < len(x.terms) else None
+    if any(q in present for atom in whole.terms for q in factors(atom)):
+        yield y - d.times(whole)
+    if d.is_constant:
+        for q in present:
+            if q.rhs is f.rhs and q.lhs is not f.lhs and known.tame(linear(q.lhs)):
+                apart = linear(q.lhs) - y
+                if _reduced(apart, d.constant, known).same(ZERO):
+                    yield linear(q.lhs).plus(Linear({q: 1}), -d.constant)
 
 
 def _part(x: Linear, f: FloorDiv, k: Linear, known: Facts) -> Linear | None:
@@ -283,7 +292,3 @@ def _part(x: Linear, f: FloorDiv, k: Linear, known: Facts) -> Linear | None:
     small = _remainder(linear(f.lhs), linear(f.rhs), known)
     out = x - k.times(Linear({f: 1})) - whole + times.times(small)
     return out if len(out.terms) < len(x.terms) else None
-
-
-def _has_quotient(atom: Expr) -> bool:
-    return any(isinstance(f, FloorDiv) for f in factors(atom))

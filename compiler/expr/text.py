@@ -185,7 +185,7 @@ def _call(
     if name in ALL:
         return _typed_const(ALL[name], args, tree)
     if name == "cast" and len(args) == 2 and isinstance(args[1], ast.Name):
-        return Cast(_from_ast(args[0], scope), n.dtype_named(args[1].id))
+        return Cast(_from_ast(args[0], scope), _dtype(args[1].id, tree))
     values = tuple(_from_ast(a, scope) for a in args)
     if name in ("min", "max") and len(values) == 2:
         return _binary(n.Min if name == "min" else n.Max, *values)
@@ -193,10 +193,16 @@ def _call(
         return Select(*values)
     for k in keywords:
         if k.arg == "dtype" and isinstance(k.value, ast.Name):
-            return Call(name, values, n.dtype_named(k.value.id))
+            return Call(name, values, _dtype(k.value.id, tree))
     if not values or keywords:
         raise ParseError(f"the dtype of {name} is not known", node=ast.unparse(tree))
     return Call(name, values, values[0].dtype)
+
+
+def _dtype(name: str, tree: ast.expr) -> DType:
+    if name not in ALL:
+        raise ParseError(f"there is no dtype {name}", node=ast.unparse(tree))
+    return ALL[name]
 
 
 def _typed_const(dtype: DType, args: list[ast.expr], tree: ast.expr) -> Const:

@@ -126,12 +126,16 @@ class Kinds:
 
 
 def _is_product(e: Expr) -> bool:
+    """Whether this is the product of two different elements (a square is summed like anything else)."""
+
     def bare(x: Expr) -> Expr:
         while isinstance(x, n.Cast):
             x = x.operand
         return x
 
-    return isinstance(e, Mul) and isinstance(bare(e.lhs), Load) and isinstance(bare(e.rhs), Load)
+    if not isinstance(e, Mul) or e.lhs is e.rhs:
+        return False
+    return isinstance(bare(e.lhs), Load) and isinstance(bare(e.rhs), Load)
 
 
 def _is_affine(t: te.Tensor) -> bool:

@@ -4,144 +4,230 @@ from __future__ import annotations
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Expr, Var, free_vars
+from planish.compiler.expr.nodes import Expr, Var, free_vars, loads
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Block, Loop, Stmt, constant
+from planish.compiler.loop.ir import Block, Loop, constant
+from planish.compiler.loop.polyhedral import carried, reordered
+from planish.schedules.edit import guard, rebind, replace
+from planish.schedules.legality import (
+    CONCURRENT,
+    GPU,
+    as_stores,
+    check_distinct,
+    check_independent,
+    check_loops,
+    enclosing,
+    plain,
+)
+from planish.schedules.schedule import Schedule, move, ranges, show_loop
 
-from planish.schedules.schedule import Schedule, move, ranges, replace, show_loop
-
-
-def rebind(s: Stmt, values: dict[Var, Expr], known: dict[Var, n.Var] | None = None) -> Stmt:
-    """The statement with loop variables replaced in bindings, conditions and extents."""
-    if isinstance(s, Block):
-        iters = tuple(
-            ir.Iter(i.var, i.extent, i.kind, n.substitute(i.binding, values)) for i in s.iters
-        )
-        return s.with_(iters=iters, where=n.substitute(s.where, values))
-    new = ir.with_children(s, tuple(rebind(c, values) for c in ir.children(s)))
-    if isinstance(new, Loop):
-        return new.with_(extent=n.substitute(new.extent, values))
-    if isinstance(new, ir.If):
-        return ir.If(n.substitute(new.condition, values), new.then, new.other)
-    return new
-
-
-def guard(s: Stmt, condition: Expr) -> Stmt:
-    """The statement with another condition on every block."""
-    return ir.map_blocks(s, lambda b: b.with_(where=n.all_of(b.where, condition)))
+# ---------------------------------------------------------------------------- number and order
 
 
 @move
 def split(s: Schedule, path: str, factor: int) -> Schedule:
     """Make two loops of one: ``i`` becomes ``i_0 * factor + i_1``.
 
-    Legal if: factor > 0 and the loop is serial. Where the factor does not divide the extent, blocks get a condition.
+    Legal if: the factor is positive and the loop serial. Where the factor does not divide the
+    extent, blocks get a condition; what stands in the loop must then not decide by a load whether
+    it runs.
 
-    Before: for i in serial(30)
-    After: for i_0 in serial(4), for i_1 in serial(8), where i_0 * 8 + i_1 < 30
+    Before:
+        def f(x: f32[30], *, C: f32[30]):
+            for i in serial(30):
+                with block("C", i0=spatial(30, i)):
+                    C[i0] = x[i0]
+    Move:
+        split("C.i", 8)
+    After:
+        def f(x: f32[30], *, C: f32[30]):
+            for i_0 in serial(4):
+                for i_1 in serial(8):
+                    with block("C", i0=spatial(30, i_0 * 8 + i_1), where=i_0 * 8 + i_1 < 30):
+                        C[i0] = x[i0]
     """
-    loop = s.loop(path)
+    loop = plain(s, s.loop(path))
     if factor < 1:
         raise ScheduleError(f"cannot split by {factor}", node=show_loop(loop))
-    if loop.kind != "serial":
-        raise ScheduleError(f"the loop is {loop.kind}", node=show_loop(loop), hint="split it first")
-    known = ranges(s.func, s.loops(path.partition(".")[0]))
+    around = _around(s, path, loop)
     outer, inner = Var(f"{loop.var.name}_0"), Var(f"{loop.var.name}_1")
+    check_loops(s, (outer.name, inner.name), around, loop)
+    known = ranges(s.func, (*around, loop))
     count = simplify((loop.extent + (factor - 1)) // factor, known)
     value = outer * factor + inner
     body = rebind(loop.body, {loop.var: value})
     if simplify(loop.extent % factor, known) is not n.const(0, n.I64):
+        if _decides_by_load(loop):
+            raise ScheduleError(f"{factor} does not divide {loop.extent}", node=show_loop(loop))
         body = guard(body, n.lt(value, loop.extent))
     new = Loop(outer, count, Loop(inner, n.as_expr(factor), body))
     return s.with_body(replace(s.func.body, loop, new))
+
+
+def _around(s: Schedule, path: str, loop: Loop) -> tuple[Loop, ...]:
+    """The loops around a loop."""
+    loops = s.loops(path.partition(".")[0])
+    return loops[: next(k for k, x in enumerate(loops) if x is loop)]
+
+
+def _decides_by_load(loop: Loop) -> bool:
+    """Whether a condition or an extent inside, which the end of the loop protects, loads."""
+    for x in ir.walk(loop.body):
+        match x:
+            case ir.If(condition) if loads(condition):
+                return True
+            case Loop(extent=e) | Block(where=e) if loads(e):
+                return True
+            case _:
+                pass
+    return False
 
 
 @move
 def fuse(s: Schedule, path: str, inner: str) -> Schedule:
     """Make one loop of two perfectly nested ones: ``i``, ``j`` become ``i_j // J`` and ``i_j % J``.
 
-    Legal if: the body of the first is the second, and the second's extent does not depend on the first.
+    Legal if: both are serial, the body of the first is the second, and the second's extent does not
+    depend on the first.
 
-    Before: for i in serial(4), for j in serial(8)
-    After: for i_j in serial(32)
+    Before:
+        def f(x: f32[4, 8], *, C: f32[4, 8]):
+            for i in serial(4):
+                for j in serial(8):
+                    with block("C", i0=spatial(4, i), i1=spatial(8, j)):
+                        C[i0, i1] = x[i0, i1]
+    Move:
+        fuse("C.i", "j")
+    After:
+        def f(x: f32[4, 8], *, C: f32[4, 8]):
+            for i_j in serial(32):
+                with block("C", i0=spatial(4, i_j // 8), i1=spatial(8, i_j % 8)):
+                    C[i0, i1] = x[i0, i1]
     """
-    first = s.loop(path)
+    first = plain(s, s.loop(path))
     second = first.body
     if not isinstance(second, Loop) or second.var.name != inner:
         raise ScheduleError(f"{inner} is not the loop directly inside", node=show_loop(first))
+    plain(s, second)
     if first.var in free_vars(second.extent):
         raise ScheduleError("the inner extent depends on the outer loop", node=show_loop(first))
-    if first.kind != "serial" or second.kind != "serial":
-        raise ScheduleError("only serial loops can be fused", node=show_loop(first))
     both = Var(f"{first.var.name}_{second.var.name}")
-    known = ranges(s.func, s.loops(path.partition(".")[0]))
+    around = _around(s, path, first)
+    check_loops(s, (both.name,), around, first)
     values = {first.var: both // second.extent, second.var: both % second.extent}
     if constant(second.extent) == 1:
         values = {first.var: both, second.var: n.as_expr(0)}
     elif constant(first.extent) == 1:
         values = {first.var: n.as_expr(0), second.var: both}
-    new = Loop(both, simplify(first.extent * second.extent, known), rebind(second.body, values))
+    extent = simplify(first.extent * second.extent, ranges(s.func, (*around, first)))
+    new = Loop(both, extent, rebind(second.body, values))
     return s.with_body(replace(s.func.body, first, new))
 
 
 @move
 def reorder(s: Schedule, block: str, order: tuple[str, ...]) -> Schedule:
-    """Put loops around a block into another order.
+    """Put loops around a block into another order; loops that are not named keep their places.
 
-    Legal if: they form a perfect nest around that one block (loops that are not named may stand between), and no
-    extent depends on a loop that would come later.
+    Legal if: the loops form a perfect nest, are serial or unrolled, no extent depends on a loop that
+    would come later, no dependence is turned around, and no loop that repeats elements comes
+    into a reduction of theirs.
 
-    Before: for i, for j, for k
-    After: reorder("C", ("k", "i")): for k, for j, for i
+    Before:
+        def f(A: f32[4, 8], *, C: f32[4]):
+            for i in serial(4):
+                for k in serial(8):
+                    with block("C", i0=spatial(4, i), r0=reduce(8, k), init=f32(0.0)):
+                        C[i0] += A[i0, r0]
+    Move:
+        reorder("C", ("k", "i"))
+    After:
+        def f(A: f32[4, 8], *, C: f32[4]):
+            for k in serial(8):
+                for i in serial(4):
+                    with block("C", i0=spatial(4, i), r0=reduce(8, k), init=f32(0.0)):
+                        C[i0] += A[i0, r0]
     """
-    loops, target = s.nest(block)
-    named = [loop for loop in loops if loop.var.name in order]
-    if len(named) != len(order):
-        have = ", ".join(loop.var.name for loop in loops)
-        raise ScheduleError(f"not all of {order} are around {block}", hint=f"there are {have}")
-    first, last = loops.index(named[0]), loops.index(named[-1])
-    chain = loops[first : last + 1]
-    for outer, inner in zip(chain, chain[1:], strict=False):
-        if outer.body is not inner:
-            raise ScheduleError("the loops are not perfectly nested", node=show_loop(chain[0]))
-    if len(list(ir.blocks(chain[-1].body))) > 1:
-        raise ScheduleError("there is more than one block inside", node=show_loop(chain[0]))
-    by_name = {loop.var.name: loop for loop in named}
-    wanted = iter(order)
-    new = [by_name[next(wanted)] if loop.var.name in by_name else loop for loop in chain]
-    body = chain[-1].body
-    for k, loop in reversed(list(enumerate(new))):
-        later = {x.var for x in new[k:]}
-        if later & set(free_vars(loop.extent)):
-            raise ScheduleError("an extent depends on a loop further in", node=show_loop(loop))
+    loops, _ = s.nest(block)
+    by_name = {x.var.name: x for x in loops if x.var.name in order}
+    if len(by_name) != len(order) or not order:
+        have = ", ".join(x.var.name for x in loops) or "no loops"
+        raise ScheduleError(
+            f"{', '.join(order) or 'nothing'} is no choice of loops around {block}",
+            node=show_loop(loops[0] if loops else s.block(block)),
+            hint=f"there are {have}",
+        )
+    places = [k for k, x in enumerate(loops) if x.var.name in by_name]
+    new = list(loops)
+    for k, name in zip(places, order, strict=True):
+        new[k] = by_name[name]
+    moved = [k for k, (x, y) in enumerate(zip(loops, new, strict=True)) if x is not y]
+    if not moved:
+        return s
+    first, last = moved[0], moved[-1] + 1
+    nest, wanted = loops[first:last], new[first:last]
+    _check_nest(nest, wanted)
+    _check_order(s, nest, wanted)
+    body = nest[-1].body
+    for loop in reversed(wanted):
         body = loop.with_(body=body)
-    del target
-    return s.with_body(replace(s.func.body, chain[0], body))
+    return s.with_body(replace(s.func.body, nest[0], body))
+
+
+def _check_nest(nest: tuple[Loop, ...], wanted: list[Loop]) -> None:
+    """The loops are a perfect nest of ordinary loops whose extents allow the order."""
+    for outer, inner in zip(nest, nest[1:], strict=False):
+        if outer.body is not inner:
+            raise ScheduleError("the loops are not perfectly nested", node=show_loop(nest[0]))
+    for k, loop in enumerate(wanted):
+        if loop.kind not in ("serial", "unrolled"):
+            raise ScheduleError(
+                f"{loop.var.name} is {loop.kind}",
+                node=show_loop(nest[0]),
+                hint="reorder first, then change kinds",
+            )
+        if not {x.var for x in wanted[k:]}.isdisjoint(free_vars(loop.extent)):
+            raise ScheduleError("an extent depends on a loop further in", node=show_loop(nest[0]))
+
+
+def _check_order(s: Schedule, nest: tuple[Loop, ...], wanted: list[Loop]) -> None:
+    """No dependence is turned around, and no reduction is begun anew while it runs."""
+    order = [x.var for x in wanted]
+    inside = list(ir.blocks(nest[-1].body))
+    if len(inside) > 1 or any(x.buffer == inside[0].buffer for x in ir.reads(inside[0])):
+        conflict = reordered(s.func, nest, order)
+        if conflict is not None:
+            raise ScheduleError(f"{conflict}: they must keep their order", node=show_loop(nest[0]))
+    for b in inside:
+        used = {v for i in b.reduce for v in free_vars(i.binding)}
+        for k, outer in enumerate(nest):
+            passed = {x.var for x in nest[k + 1 :]} & set(order[: order.index(outer.var)]) & used
+            if outer.var in used or not passed:
+                continue
+            stores, same = as_stores(s.func, outer)
+            if carried(stores, same) is not None:
+                raise ScheduleError(
+                    f"iterations of {outer.var.name} compute the same elements of {b.buffer}: it "
+                    f"must stay outside of {', '.join(v.name for v in order if v in passed)}",
+                    node=show_loop(nest[0]),
+                )
+
+
+# ---------------------------------------------------------------------------------------- kinds
 
 
 def _set_kind(s: Schedule, loop: Loop, kind: str) -> Schedule:
-    if loop.kind != "serial":
-        raise ScheduleError(f"the loop is {loop.kind} already", node=show_loop(loop))
     return s.with_body(replace(s.func.body, loop, loop.with_(kind=kind)))
 
 
-def check_independent(loop: Loop, func: ir.Function, kind: str) -> None:
-    """Raise ScheduleError unless the iterations write different elements."""
-    buffers = func.buffers
-    for b in ir.blocks(loop.body):
-        if any(loop.var in free_vars(i.binding) for i in b.reduce):
+def _check_alone(s: Schedule, path: str, loop: Loop, kinds: tuple[str, ...]) -> None:
+    """Raise if a loop of one of the kinds is around a loop or in it."""
+    inside = [x for x in ir.walk(loop.body) if isinstance(x, Loop)]
+    for other in (*_around(s, path, loop), *inside):
+        if other.kind in kinds:
             raise ScheduleError(
-                f"{loop.var.name} reduces into {b.buffer}: it cannot be {kind}",
-                node=show_loop(loop),
-                hint="rfactor it first",
-            )
-        private = buffers[b.buffer].scope in ("local", "register")
-        if not private and not any(loop.var in free_vars(i.binding) for i in b.spatial):
-            raise ScheduleError(
-                f"every iteration of {loop.var.name} writes the same elements of {b.buffer}",
-                node=show_loop(loop),
-                hint=f"compute {b.name} outside of the loop, or keep {b.buffer} local",
+                f"{other.var.name} is {other.kind}, and {loop.var.name} is nested with it",
+                node=show_loop(loop if other in inside else other),
             )
 
 
@@ -149,33 +235,102 @@ def check_independent(loop: Loop, func: ir.Function, kind: str) -> None:
 def parallel(s: Schedule, path: str) -> Schedule:
     """Run the loop's iterations on several threads.
 
-    Legal if: the loop reduces nothing, and no two iterations write the same element of a buffer that is not local.
+    Legal if: the loop reduces nothing, no iteration touches an element that another one writes,
+    scratch that is used inside is not used outside, and no loop around or inside is parallel.
 
-    Before: for i in serial(64)
-    After: for i in parallel(64)
+    Before:
+        def f(x: f32[64], *, C: f32[64]):
+            for i in serial(64):
+                with block("C", i0=spatial(64, i)):
+                    C[i0] = x[i0]
+    Move:
+        parallel("C.i")
+    After:
+        def f(x: f32[64], *, C: f32[64]):
+            for i in parallel(64):
+                with block("C", i0=spatial(64, i)):
+                    C[i0] = x[i0]
     """
-    loop = s.loop(path)
-    check_independent(loop, s.func, "parallel")
+    loop = plain(s, s.loop(path))
+    _check_alone(s, path, loop, CONCURRENT)
+    check_independent(s.func, loop, "parallel")
     return _set_kind(s, loop, "parallel")
 
 
 @move
-def vectorize(s: Schedule, path: str) -> Schedule:
-    """Run the loop's iterations as lanes of vectors.
+def bind(s: Schedule, path: str, axis: str) -> Schedule:
+    """Run the loop's iterations on the threads, or blocks of threads, of a GPU.
 
-    Legal if: the extent is constant and a power of two, and there is one block and no loop inside. A loop that reduces folds
-    its lanes.
+    ``axis`` is ``block.x``, ``thread.x``, or their ``y`` and ``z``.
 
-    Before: for i in serial(8)
-    After: for i in vector(8)
+    Legal if: the loop could be parallel (threads of one block may share ``local`` buffers), the axis
+    is not in use around or inside, and no axis of blocks is inside one of threads.
+
+    Before:
+        def f(x: f32[64], *, C: f32[64]):
+            for i in serial(64):
+                with block("C", i0=spatial(64, i)):
+                    C[i0] = x[i0]
+    Move:
+        bind("C.i", "block.x")
+    After:
+        def f(x: f32[64], *, C: f32[64]):
+            for i in bind(64, "block.x"):
+                with block("C", i0=spatial(64, i)):
+                    C[i0] = x[i0]
     """
-    loop = s.loop(path)
+    if axis not in GPU:
+        raise ScheduleError(f"there is no axis {axis!r}", hint=f"one of {', '.join(GPU)}")
+    loop = plain(s, s.loop(path))
+    _check_alone(s, path, loop, ("parallel", axis))
+    threads = enclosing(_around(s, path, loop), [x for x in GPU if x.startswith("thread")])
+    blocks = [x for x in ir.walk(loop) if isinstance(x, Loop) and x.kind.startswith("block")]
+    if (threads if axis.startswith("block") else blocks):
+        raise ScheduleError("an axis of blocks is inside one of threads", node=show_loop(loop))
+    check_independent(s.func, loop, axis)
+    return _set_kind(s, loop, axis)
+
+
+@move
+def vectorize(s: Schedule, path: str) -> Schedule:
+    """Run the loop's iterations as lanes of vectors. A loop that reduces folds its lanes.
+
+    Legal if: the extent is a constant power of two, the body is one block, and the loop either only
+    reduces or no iteration touches an element that another one writes.
+
+    Before:
+        def f(x: f32[8], *, C: f32[8]):
+            for i in serial(8):
+                with block("C", i0=spatial(8, i)):
+                    C[i0] = x[i0]
+    Move:
+        vectorize("C.i")
+    After:
+        def f(x: f32[8], *, C: f32[8]):
+            for i in vector(8):
+                with block("C", i0=spatial(8, i)):
+                    C[i0] = x[i0]
+    """
+    loop = plain(s, s.loop(path))
     extent = constant(loop.extent)
-    if extent is None or extent & (extent - 1):
-        raise ScheduleError("a vector loop has 2, 4, 8 ... iterations", node=show_loop(loop))
-    if not isinstance(loop.body, Block):
+    if extent is None or extent < 1 or extent & (extent - 1):
+        raise ScheduleError(
+            "the extent of a vector loop is a constant power of two", node=show_loop(loop)
+        )
+    block = loop.body
+    if not isinstance(block, Block):
         raise ScheduleError("only a loop around one block can be vectorized", node=show_loop(loop))
+    if not _folds(block, loop.var):
+        check_distinct(s.func, loop, "vector")
     return _set_kind(s, loop, "vector")
+
+
+def _folds(b: Block, var: Var) -> bool:
+    """Whether a loop takes part in a block's reduction and in nothing else."""
+    where: tuple[Expr, ...] = tuple(i.binding for i in b.spatial)
+    reduces = any(var in free_vars(i.binding) for i in b.reduce)
+    alone = all(x.buffer != b.buffer for x in ir.reads(b))
+    return reduces and alone and var not in free_vars(*where)
 
 
 @move
@@ -184,10 +339,25 @@ def unroll(s: Schedule, path: str) -> Schedule:
 
     Legal if: the extent is constant.
 
-    Before: for i in serial(4)
-    After: for i in unrolled(4)
+    Before:
+        def f(x: f32[4], *, C: f32[4]):
+            for i in serial(4):
+                with block("C", i0=spatial(4, i)):
+                    C[i0] = x[i0]
+    Move:
+        unroll("C.i")
+    After:
+        def f(x: f32[4], *, C: f32[4]):
+            for i in unrolled(4):
+                with block("C", i0=spatial(4, i)):
+                    C[i0] = x[i0]
     """
-    loop = s.loop(path)
+    loop = plain(s, s.loop(path))
     if constant(loop.extent) is None:
         raise ScheduleError("the extent is not constant", node=show_loop(loop))
     return _set_kind(s, loop, "unrolled")
+
+
+__all__ = [
+    "bind", "fuse", "parallel", "reorder", "split", "unroll", "vectorize",
+]  # fmt: skip

@@ -101,7 +101,7 @@ def reductions(func: Function) -> list[Block]:
 
 
 def is_stages(func: Function) -> bool:
-    """Whether the function is a sequence of stages: each has its own loops and writes its own buffer."""
+    """Whether the function is a sequence of stages, each with loops and a buffer of its own."""
     parts = func.body.body if isinstance(func.body, ir.Seq) else (func.body,)
     written = [b.buffer for b in ir.blocks(func.body)]
     if len(set(written)) != len(written):

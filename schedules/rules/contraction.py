@@ -30,6 +30,7 @@ LOAD_SHARE = 0.15  # of the loads' time that is not hidden behind multiplication
 MAX_STEPS = 28  # steps of the reduction that are repeated in code
 PACK_ROWS = 24  # rows for which packing the right operand pays
 IN_PLACE_WIDTH = 768  # columns up to which a right operand is read in place
+SERIAL_PRODUCTS = 250_000  # products for which starting a parallel loop does not pay
 FAR_STEP = 256  # elements between rows from which many rows on the left make packing pay
 
 
@@ -340,7 +341,7 @@ def _tile(
         s = L.unroll(s, f"{out}.{inner[0]}")
     s = L.unroll(s, f"{out}.{col}_1_0")
     s = L.vectorize(s, f"{out}.{col}_1_1")
-    return _parallel(s, out, [*batch, *(outer[:1] if pack else outer)], threads)
+    return _parallel(s, c, out, [*batch, *(outer[:1] if pack else outer)], threads)
 
 
 def _packing(s: Schedule, pack: str, path: str, at: int, tile: Tile) -> Schedule:
@@ -408,10 +409,13 @@ def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Sched
     return L.vectorize(s, f"{anchor}.{col}_1")
 
 
-def _parallel(s: Schedule, out: str, outer: list[str], threads: int) -> Schedule:
-    """Share the outer loops among threads, if nothing is around them."""
+def _parallel(s: Schedule, c: Contraction, out: str, outer: list[str], threads: int) -> Schedule:
+    """Share the outer loops among threads, if nothing is around them and there is enough to do."""
     first = s.loops(out)[0].var.name
     if threads == 1 or first != outer[0]:
+        return s
+    products = volume(c.block.iters)
+    if products is not None and products < SERIAL_PRODUCTS:
         return s
     name = outer[0]
     for inner in outer[1:]:

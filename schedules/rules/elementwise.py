@@ -53,7 +53,7 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
     if not loops:
         return s
     s = vector_innermost(s, name, machine, below)
-    if below == 0 and _result_bytes(s, name) >= machine.l3_bytes // 2:
+    if below == 0 and _result_bytes(s, name) >= max(machine.l3_bytes // 2, 1 << 20):
         s = W.nontemporal(s, name)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
     if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:

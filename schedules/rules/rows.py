@@ -15,8 +15,8 @@ from planish.schedules.moves import reductions as R
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from .analysis import operations, reductions
-from .elementwise import MAX_INLINED, flatten, lanes_for, vector_innermost
+from .analysis import operations, reductions, volume
+from .elementwise import MAX_INLINED, SERIAL_BELOW, flatten, lanes_for, vector_innermost
 
 CHAINS = 4  # independent vectors of partial results: enough to hide the latency of one addition
 
@@ -67,9 +67,20 @@ def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
         else:
             s = flatten(s, b.name, below)
             s = vector_innermost(s, b.name, machine, below)
-    if axes and threads > 1:
+    if axes and threads > 1 and _work(func) >= SERIAL_BELOW:
         s = L.parallel(s, f"{out}.{row}")
     return s
+
+
+def _work(func: Function) -> float:
+    """Roughly how many operations a call takes; large if sizes are not known."""
+    total = 0.0
+    for b in ir.blocks(func.body):
+        points = volume(b.iters)
+        if points is None:
+            return 1e12
+        total += points * (1 + operations(b.value))
+    return total
 
 
 def _inline_cheap(s: Schedule) -> Schedule:

@@ -1,7 +1,8 @@
 """Reductions over windows, with vectors of neighbouring results.
 
-Depthwise convolution, pooling, sums over leading axes. A tile of some positions by some vectors of channels is kept in registers while the window passes
-over it; what two positions of the tile both read is loaded once.
+Depthwise convolution, pooling, sums over leading axes. A tile of some positions by some vectors of
+channels is kept in registers while the window passes over it; what two positions of the tile both
+read is loaded once.
 """
 
 from __future__ import annotations

@@ -35,12 +35,21 @@ class Timing:
     p90: float
 
 
-def time_calls(runners: Mapping[str, Call], seconds: float, rounds: int = 8) -> list[Timing]:
-    """Time runners in interleaved rounds, in so many seconds for each."""
+def time_calls(
+    runners: Mapping[str, Call],
+    seconds: float,
+    rounds: int = 8,
+    observe: Callable[[float], None] = lambda _: None,
+) -> list[Timing]:
+    """Time runners in interleaved rounds, in so many seconds for each.
+
+    ``observe`` is told which share is done.
+    """
     times: dict[str, list[float]] = {name: [] for name in runners}
     for call in runners.values():
         call()
-    for _ in range(rounds):
+    for done in range(rounds):
+        observe(done / rounds)
         for name, call in runners.items():
             if len(runners) > 1:
                 time.sleep(_PAUSE_SECONDS)

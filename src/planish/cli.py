@@ -12,13 +12,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Protocol
 
 from planish.compiler.errors import InternalError, PlanishError
 from planish.version import __version__
 
 OK, FAILED, UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
 
-STAGES = ("graph", "fused", "loops", "llvm", "asm")
+STAGES = ("graph", "fused", "lowered", "loops", "llvm", "asm")  # those of planish.show
+
+
+class Progress(Protocol):
+    """Takes what is being done, and which share of the whole is done, if that is known."""
+
+    def __call__(self, text: str, share: float | None = None) -> None: ...
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -79,6 +86,9 @@ def build_parser() -> argparse.ArgumentParser:
     sub = command("target", "print what this machine, or another target, is")
     sub.add_argument("--target", metavar="T", help="a target, such as `llvm -mcpu=znver4`")
 
+    sub = command("ops", "list the operators that are supported, or those that a model needs")
+    sub.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="an .onnx file")
+
     command("env", "list the environment variables that are read")
     return parser
 
@@ -119,6 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "verify": commands.verify,
         "show": commands.show,
         "target": commands.target,
+        "ops": commands.ops,
         "env": commands.env,
     }
     try:
@@ -156,16 +167,32 @@ def _fail(text: str, code: int) -> int:
     return code
 
 
-Progress = Callable[[str], None]
-
-
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A line on the terminal that says what is being done; nothing if there is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda text, share=None: None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
-    with Console(stderr=True).status("") as status:
-        yield lambda text: status.update(f"{text} ...")
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def say(text: str, share: float | None = None) -> None:
+            moving = share is None
+            if bar.live.auto_refresh is not moving:  # no thread draws while something is measured
+                bar.stop()
+                bar.live.auto_refresh = moving
+                bar.start()
+            bar.update(
+                task,
+                description=f"{text} ...",
+                total=None if moving else 1.0,
+                completed=share or 0.0,
+                refresh=True,
+            )
+
+        yield say

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,13 @@ from planish.compiler.errors import ParseError, TypeCheckError
 
 if TYPE_CHECKING:
     from planish.bench import StepTime, Timing
+    from planish.cli import Progress
     from planish.compiler.graph.ir import Graph
+    from planish.operators import Need, OnnxOperator
     from planish.runtime.interface import Port
     from planish.runtime.limits import Limits
     from planish.runtime.module import Module
 
-Progress: TypeAlias = Callable[[str], None]
 Array = npt.NDArray[Any]
 
 _ROWS_SHOWN = 30
@@ -31,6 +32,7 @@ _ROWS_SHOWN = 30
 
 def compile_model(args: Namespace, say: Progress) -> int:
     """``planish compile``."""
+    _check_writable(args.output)
     module = _compiled(args, say)
     say(f"writing {args.output}")
     module.save(args.output)
@@ -50,7 +52,8 @@ def compile_model(args: Namespace, say: Progress) -> int:
             }
         )
         return 0
-    _write(f"{args.output}: {size / 1e6:.1f} MB, {functions} functions in {_steps(module)} steps")
+    steps = _count(len(module.interface.steps), "step")
+    _write(f"{args.output}: {_bytes(size)}, {_count(functions, 'function')} in {steps}")
     for port in module.inputs:
         _write(f"  in   {port}{'  (has a default)' if port.default else ''}")
     for port in module.outputs:
@@ -66,6 +69,7 @@ def run(args: Namespace, say: Progress) -> int:
     """``planish run``."""
     from planish.arrays import inputs_from, write_npz
 
+    _check_writable(args.output)
     module = _module(args, say)
     inputs = inputs_from(args.inputs, module.inputs)
     say("running")
@@ -101,8 +105,7 @@ def bench(args: Namespace, say: Progress) -> int:
     for name in against:
         say(f"preparing {name}")
         runners[name] = other_runner(name, args.model, module.threads, inputs)
-    say("measuring")
-    timings = time_calls(runners, args.seconds)
+    timings = time_calls(runners, args.seconds, observe=lambda done: say("measuring", done))
     profile: list[StepTime] = []
     limits = None
     if args.profile:
@@ -134,6 +137,8 @@ def verify(args: Namespace, say: Progress) -> int:
     from planish.verify import verify as compare
 
     check_oracle(args.against, _is_onnx(args.model))
+    if not args.tolerance >= 0:
+        raise TypeCheckError(f"--tolerance is {args.tolerance}, and must not be negative")
     target = build.resolve_target(args.target)
     graph = build.import_graph(args.model, dict(args.dim), say)
 
@@ -215,6 +220,30 @@ def target(args: Namespace, _: Progress) -> int:
     return 0
 
 
+def ops(args: Namespace, say: Progress) -> int:
+    """``planish ops``."""
+    from planish.operators import needs, onnx_operators, own_operators
+
+    if args.model is None:
+        known, own = onnx_operators(), own_operators()
+        if args.json:
+            _write_json({"onnx": [asdict(o) for o in known], "planish": [asdict(o) for o in own]})
+        else:
+            _write_operators(known)
+            _write("\noperators of planish, into which a model is translated:")
+            _write(_wrapped(o.name for o in own))
+        return 0
+    _refuse_module(args.model)
+    say("reading the model")
+    found = needs(args.model)
+    if args.json:
+        _write_json({"supported": found.supported, **asdict(found)})
+    else:
+        _write_needs(found.operators)
+        _write(f"\nnot supported\n{found.error}" if found.error else "\nall of it is supported")
+    return 0 if found.supported else 1
+
+
 def env(args: Namespace, _: Progress) -> int:
     """``planish env``."""
     if args.json:
@@ -264,11 +293,14 @@ def _module(args: Namespace, say: Progress) -> Module:
         return _compiled(args, say)
     from planish.runtime.file import load
 
-    if args.target is not None or args.no_optimize or args.log:
+    compiling = args.target is not None or args.no_optimize or args.log or args.no_logs
+    if compiling or (args.dim and args.inputs is not None):
         raise TypeCheckError(
             f"{args.model} is already compiled",
-            hint="--target, --log and --no-optimize don't apply",
+            hint="--target, --dim, --log, --no-logs and --no-optimize don't apply",
         )
+    if args.threads is not None and args.threads < 1:
+        raise TypeCheckError(f"threads is {args.threads}, and must be at least 1")
     say(f"loading {args.model}")
     return load(args.model, args.threads)
 
@@ -280,6 +312,14 @@ def _inputs(args: Namespace, ports: Iterable[Port]) -> dict[str, Array]:
     ports = list(ports)
     if args.inputs is not None:
         return inputs_from(args.inputs, ports)
+    if not _is_onnx(args.model):
+        symbols = dict.fromkeys(str(d) for p in ports for d in p.shape if not isinstance(d, int))
+        for name, _ in args.dim:
+            if name not in symbols:
+                raise TypeCheckError(
+                    f"the inputs have no dimension {name!r}",
+                    hint=f"symbolic dimensions: {', '.join(symbols) or 'none'}",
+                )
     inputs, guessed = made_up(ports, dict(args.dim))
     if guessed:
         names = ", ".join(dict.fromkeys(guessed))
@@ -287,8 +327,27 @@ def _inputs(args: Namespace, ports: Iterable[Port]) -> dict[str, Array]:
     return inputs
 
 
-def _steps(module: Module) -> int:
-    return len(module.interface.steps)
+def _check_writable(path: Path) -> None:
+    """Whether a file can be written there, as far as that can be told before it is."""
+    if path.is_dir():
+        raise ParseError(f"{path} cannot be written: Is a directory")
+    if not path.parent.is_dir():
+        raise ParseError(f"{path} cannot be written: No such file or directory")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _bytes(size: float) -> str:
+    unit = "kB" if size < 1e6 else "MB"
+    return f"{size / (1e3 if unit == 'kB' else 1e6):.1f} {unit}"
+
+
+def _wrapped(words: Iterable[str]) -> str:
+    from textwrap import fill
+
+    return fill(" ".join(words), 96, initial_indent="    ", subsequent_indent="    ")
 
 
 def _write(text: str) -> None:
@@ -304,15 +363,44 @@ def _plain(value: Any) -> Any:
 
 
 def _write_timings(timings: Sequence[Timing], threads: int) -> None:
-    _write(f"{threads} thread{'s' * (threads > 1)}, milliseconds of a call")
+    short = min(t.median for t in timings) < 1e-3
+    unit, scale = ("microseconds", 1e6) if short else ("milliseconds", 1e3)
+    _write(f"{_count(threads, 'thread')}, {unit} of a call")
     _write(f"{'':14}{'median':>10}{'best':>10}{'p90':>10}{'calls':>8}{'speed':>9}")
     ours = timings[0].median
     for t in timings:
         speed = "" if t is timings[0] else f"{t.median / ours:8.2f}x"
-        times = "".join(f"{1e3 * x:10.3f}" for x in (t.median, t.best, t.p90))
-        _write(f"{t.name:14}{times}{t.calls:8}{speed:>9}")
+        times = "".join(f"{scale * x:10.2f}" for x in (t.median, t.best, t.p90))
+        _write(f"{t.name:14}{times}{t.calls:8}{speed:>9}".rstrip())
     if len(timings) > 1:
         _write("speed: of planish, over that runtime's")
+
+
+def _write_operators(known: Sequence[OnnxOperator]) -> None:
+    """The table of ONNX's operators; those that are expanded or missing in a line."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    _write(f"operators of ONNX {onnx.__version__} (opset {newest}), with the forms that are")
+    _write("handled, by the opsets in which they began:")
+    for o in known:
+        if o.handled:
+            missing = f"   (not {' '.join(map(str, o.missing))})" if o.missing else ""
+            _write(f"    {o.name:28}{' '.join(map(str, o.handled))}{missing}")
+    for title, names in (
+        ("expanded by the definition that ONNX gives them", [o.name for o in known if o.expanded]),
+        ("not supported", [o.name for o in known if not o.handled and not o.expanded]),
+    ):
+        _write(f"\n{title}:")
+        _write(_wrapped(names))
+
+
+def _write_needs(operators: Sequence[Need]) -> None:
+    said = {"handled": "yes", "expanded": "yes, by its definition", "function": "in the model"}
+    _write(f"{'operator':32}{'form':>5}{'nodes':>7}  supported")
+    for o in operators:
+        form = "" if o.version is None else str(o.version)
+        _write(f"{o.operator:32}{form:>5}{o.nodes:7}  {said.get(o.how) or f'NO: {o.why}'}")
 
 
 def _write_profile(profile: Sequence[StepTime], limits: Limits) -> None:

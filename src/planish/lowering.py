@@ -22,7 +22,7 @@ from planish.compiler.loop.ir import Function
 from planish.compiler.loop.lower import lower
 from planish.compiler.loop.text import show
 from planish.compiler.machine import Machine
-from planish.compiler.ops.base import Op
+from planish.compiler.ops.shape import Reshape
 from planish.compiler.program import Place, Port, Program, Step
 from planish.runtime.memory import aligned_copy
 from planish.schedules.rules import default_schedule
@@ -257,7 +257,7 @@ class _Assembly:
             source = self.source(v)
             if source not in made or source in places:
                 copy = Value(v.name, source.type)
-                node = Node(Op.registry["identity"](), (source,), (copy,))
+                node = Node(Reshape(source.type.shape), (source,), (copy,))
                 group = Group((node,), (source,), (copy,), "injective")
                 copies.append(self._call(group, "copy"))
                 source = copy

@@ -102,8 +102,51 @@ def _how(schema: Any, has_handler: bool, versions: frozenset[int]) -> How:
         return "handled" if schema.since_version in versions else "missing"
     if schema.name == BRANCHES:
         return "handled"
-    has_body = schema.has_function or schema.has_context_dependent_function
-    return "expanded" if has_body else "missing"
+    names = _definition(schema)
+    known = bool(names) and all(_form(name, opset) != "missing" for name, opset in names)
+    return "expanded" if known else "missing"
+
+
+def _form(name: str, opset: int) -> How:
+    """What is done with an operator in an opset of ONNX."""
+    return _support("", name, {"": opset})[1]
+
+
+def _definition(schema: Any) -> list[tuple[str, int]]:
+    """The operators in an ONNX operator's definition, with their opsets; nothing if it has none.
+
+    Some definitions depend on the node: then it is that of one with no more inputs and attributes
+    than it needs.
+    """
+    import onnx
+
+    body = onnx.FunctionProto()
+    try:
+        if schema.has_function:
+            body = schema.function_body
+        elif schema.has_context_dependent_function:
+            node, types = _sample(schema)
+            version = max(schema.context_dependent_function_opset_versions)
+            make = schema.get_context_dependent_function_with_opset_version
+            body.ParseFromString(make(version, node.SerializeToString(), types))
+    except (RuntimeError, ValueError, TypeError):
+        return []
+    opset = _opsets(body.opset_import).get("", schema.since_version)
+    return [(node.op_type, opset) for node in _walk(body.node)]
+
+
+def _sample(schema: Any) -> tuple[onnx.NodeProto, list[bytes]]:
+    """A node of an operator, and the types of its inputs."""
+    from onnx import TensorProto, helper
+
+    inputs = [port.name for port in schema.inputs[: schema.min_input]]
+    outputs = [port.name for port in schema.outputs[: schema.min_output]]
+    node = helper.make_node(schema.name, inputs, outputs)
+    for name, attribute in schema.attributes.items():
+        if attribute.required and attribute.type.name == "INT":
+            node.attribute.append(helper.make_attribute(name, 1))
+    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, [4] * 4)
+    return node, [kind.SerializeToString()] * len(inputs)
 
 
 def own_operators() -> tuple[OwnOperator, ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from planish.build import import_graph, kernel_texts, make_program, optimized
 from planish.compiler.errors import TypeCheckError
 
 if TYPE_CHECKING:
+    from planish.compiler.graph.fuse import Group
+    from planish.compiler.graph.ir import Graph
+    from planish.compiler.program import Program
     from planish.targets.llvm.target import Llvm
 
-STAGES: Final = ("graph", "fused", "loops", "llvm", "asm")
+STAGES: Final = ("graph", "fused", "lowered", "loops", "llvm", "asm")
 
 
 def stage_text(
@@ -22,10 +25,11 @@ def stage_text(
     threads: int | None = None,
     optimize: bool = True,
 ) -> str:
-    """The model's text after a stage.
+    """The model's text after a stage, without a newline at the end.
 
-    ``graph`` is what was imported; ``fused`` the graph after its passes, by kernels; ``loops`` the
-    scheduled functions; ``llvm`` and ``asm`` their code.
+    ``graph`` is what was imported; ``fused`` the graph after its passes, its nodes by kernels;
+    ``lowered`` the kernels as functions of plain loops; ``loops`` the functions as scheduled, after
+    their traces; ``llvm`` and ``asm`` the code.
 
     Errors: TypeCheckError if there is no such stage; what compiling raises.
     """
@@ -33,29 +37,67 @@ def stage_text(
         raise TypeCheckError(f"there is no stage {stage}", hint=f"one of: {' '.join(STAGES)}")
     graph = import_graph(model, dims, lambda _: None)
     if stage == "graph":
-        return repr(graph)
-    if stage == "fused":
+        return repr(graph).rstrip()
+    if stage in ("fused", "lowered"):
         from planish.compiler.graph.fuse import fuse, singletons
 
         graph = optimized(graph) if optimize else graph
         groups = fuse(graph) if optimize else singletons(graph)
-        lines = []
-        for k, group in enumerate(groups):
-            lines.append(f"# kernel {k}: {group.kind}")
-            lines += [f"    {node!r}" for node in group.nodes]
-        return "\n".join(lines)
+        return (_fused if stage == "fused" else _lowered)(graph, groups)
     program = make_program(graph, target, threads, optimize, lambda _: None)
     if stage == "loops":
-        parts = []
-        for name, func in program.functions.items():
-            trace = program.traces.get(name, "")
-            parts.append("\n".join([*(f"# {line}" for line in trace.splitlines()), repr(func)]))
-        return "\n\n".join(parts)
+        return "\n\n".join(_scheduled(program))
     texts = kernel_texts(program, target)[:1]  # the pool is the same for all
     if stage == "llvm":
         from planish.targets.llvm.entry import entry_ir
 
-        return "\n\n".join([*texts, entry_ir(program)])
+        return "\n\n".join([*texts, entry_ir(program)]).rstrip()
     from planish.targets.llvm.native import assembly
 
-    return assembly(texts, target)
+    return assembly(texts, target).rstrip()
+
+
+def _fused(graph: Graph, groups: tuple[Group, ...]) -> str:
+    """The graph, a comment in front of the nodes of each kernel; it parses as any graph's text."""
+    from planish.compiler.graph.text import show
+
+    graph = graph.with_(nodes=tuple(node for group in groups for node in group.nodes))
+    lines = show(graph).rstrip().splitlines()
+    head = lines[: len(lines) - len(graph.nodes)]
+    nodes = iter(lines[len(head) :])
+    kernel = 0
+    for group in groups:
+        if group.kind == "view":
+            head.append("    # a view: no code")
+        else:
+            head.append(f"    # kernel {kernel}: {group.kind}")
+            kernel += 1
+        head += [next(nodes) for _ in group.nodes]
+    return "\n".join(head)
+
+
+def _lowered(graph: Graph, groups: tuple[Group, ...]) -> str:
+    """The functions of the kernels, those that are equal up to names once."""
+    from planish.compiler.loop.text import canonical, show
+    from planish.lowering import lower_group
+
+    kernels = [group for group in groups if group.kind != "view"]
+    functions = [canonical(lower_group(group, graph.constants)) for group in kernels]
+    numbers: dict[str, list[int]] = {}
+    for number, func in enumerate(functions):
+        numbers.setdefault(show(func), []).append(number)
+    parts = []
+    for same in numbers.values():
+        name = f"{kernels[same[0]].nodes[0].op.name}_{same[0]}"
+        head = f"# kernel{'s' * (len(same) > 1)} {', '.join(map(str, same))}"
+        parts.append(f"{head}\n{show(functions[same[0]].with_(name=name))}")
+    return "\n\n".join(parts)
+
+
+def _scheduled(program: Program) -> Iterator[str]:
+    """Each function, after the nodes that it computes and the trace that made it."""
+    for name, func in program.functions.items():
+        calls = [step.origin for step in program.steps if step.function == name]
+        heads = [f"# computes {', '.join(origin)}" for origin in dict.fromkeys(calls)]
+        trace = [f"#     {line}" for line in program.traces.get(name, "").splitlines()]
+        yield "\n".join([*heads, *trace, repr(func)])

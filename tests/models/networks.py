@@ -280,7 +280,9 @@ def lstm() -> Network:
     )  # fmt: skip
     y = net("Transpose", y, perm=[0, 2, 1, 3])
     y = net("Reshape", y, net.ints(0, 0, 24))
-    y, _ = net.many("LSTM", y, net.weight(1, 32, 24), net.weight(1, 32, 8), outputs=2, hidden_size=8)
+    y, _ = net.many(
+        "LSTM", y, net.weight(1, 32, 24), net.weight(1, 32, 8), outputs=2, hidden_size=8
+    )
     y = net("Squeeze", y, net.ints(1))
     sizes = tuple({"steps": s, "batch": b} for s, b in ((1, 1), (7, 1), (5, 3)))
     return net.finish(net.linear(y, 8, 6), last, sizes=sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hypothesis import strategies as st
 
 from planish.compiler.dtypes import BOOL, F16, F32, F64, I8, I32, I64, U8, DType
@@ -40,6 +42,7 @@ def _comparisons(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     return st.one_of(*(st.builds(f, inner, inner) for f in (n.lt, n.le, n.eq, n.ne)))
 
 
+@lru_cache
 def indices(symbols: bool = False, leaves: int = 8) -> st.SearchStrategy[Expr]:
     """Index arithmetic; with ``symbols``, divisors and strides may be symbolic."""
     variables = st.sampled_from(ITERATORS + (SYMBOLS if symbols else ()))
@@ -47,6 +50,7 @@ def indices(symbols: bool = False, leaves: int = 8) -> st.SearchStrategy[Expr]:
     return st.recursive(leaf, lambda inner: _index_parts(inner, symbols), max_leaves=leaves)
 
 
+@lru_cache
 def conditions(symbols: bool = False) -> st.SearchStrategy[Expr]:
     """Comparisons of indices, combined."""
     return st.recursive(
@@ -80,6 +84,7 @@ def points(draw: st.DrawFn, where: dict[Var, Interval]) -> dict[str, int]:
     return out
 
 
+@lru_cache
 def constants(dtype: DType) -> st.SearchStrategy[Expr]:
     if dtype is BOOL:
         return st.sampled_from((n.TRUE, n.FALSE))
@@ -91,6 +96,7 @@ def constants(dtype: DType) -> st.SearchStrategy[Expr]:
     return st.builds(n.const, ends, st.just(dtype))
 
 
+@lru_cache
 def values(dtype: DType, depth: int = 3) -> st.SearchStrategy[Expr]:
     """Any expression of the dtype: loads, arithmetic, casts, choices."""
     index = st.builds(n.floormod, indices(leaves=3), st.just(Const(SIZE)))
@@ -105,6 +111,7 @@ def values(dtype: DType, depth: int = 3) -> st.SearchStrategy[Expr]:
     return st.one_of(leaf, _numbers(dtype, depth - 1))
 
 
+@lru_cache
 def _bools(depth: int) -> st.SearchStrategy[Expr]:
     inner = values(BOOL, depth)
     compared = [
@@ -121,6 +128,7 @@ def _bools(depth: int) -> st.SearchStrategy[Expr]:
     )
 
 
+@lru_cache
 def _numbers(dtype: DType, depth: int) -> st.SearchStrategy[Expr]:
     inner = st.deferred(lambda: values(dtype, depth))
     condition = st.deferred(lambda: values(BOOL, depth))
