@@ -111,14 +111,14 @@ class Net:
         self.nodes.append(helper.make_node(op, list(inputs), [out], name=label, **attributes))
         return out
 
-    def model(self, result: str) -> onnx.ModelProto:
+    def model(self, result: str, shape: Shape) -> onnx.ModelProto:
         """The finished model with one output."""
         kind = TensorProto.FLOAT
         graph = helper.make_graph(
             self.nodes,
             "bench",
             [helper.make_tensor_value_info(n, kind, list(s)) for n, s in self.inputs.items()],
-            [helper.make_tensor_value_info(result, kind, None)],
+            [helper.make_tensor_value_info(result, kind, list(shape))],
             [numpy_helper.from_array(a, n) for n, a in self.weights.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -129,7 +129,7 @@ def matmul(m: int, k: int, n: int, target: Target = NOTHING) -> Case:
 
     def build() -> onnx.ModelProto:
         net = Net({"x": (m, k)})
-        return net.model(net.node("MatMul", "x", net.constant(k, n)))
+        return net.model(net.node("MatMul", "x", net.constant(k, n)), (m, n))
 
     moved = 4.0 * (m * k + k * n + m * n)
     limit: Limit = "flops" if m > 1 else "read"
@@ -146,7 +146,7 @@ def product(m: int, k: int, n: int, batch: int = 1, transposed: bool = False) ->
         if transposed:
             order = [*range(len(lead)), len(lead) + 1, len(lead)]
             right = net.node("Transpose", "y", perm=order)
-        return net.model(net.node("MatMul", "x", right))
+        return net.model(net.node("MatMul", "x", right), (*lead, m, n))
 
     name = f"{m} x {k} x {n}" + ", transposed" * transposed
     name = f"{batch} of {name}" if batch > 1 else name
@@ -167,7 +167,8 @@ def conv(c: int, n: int, size: int, window: int, stride: int = 1, groups: int = 
             "Conv", before, weights, net.constant(n), group=groups, pads=pads, strides=[stride] * 2
         )
         kernel = net.node("Relu", made)
-        return net.model(net.node("Conv", kernel, net.constant(8, n, 1, 1), name="after"))
+        after = net.node("Conv", kernel, net.constant(8, n, 1, 1), name="after")
+        return net.model(after, (1, 8, out, out))
 
     flops = 2.0 * n * (c // groups) * window**2 * out**2
     moved = 4.0 * (c * size**2 + n * out**2 + n * (c // groups) * window**2)
@@ -185,7 +186,7 @@ def chain(name: str, shape: Shape, inputs: int, body: Callable[[Net], str]) -> C
 
     def build() -> onnx.ModelProto:
         net = Net({f"x{k}": shape for k in range(inputs)})
-        return net.model(body(net))
+        return net.model(body(net), shape)
 
     moved = 4.0 * prod(shape) * (inputs + 1)
     return Case("elementwise", name, build, 0.0, moved, "copy", Target(0.75))
@@ -197,7 +198,7 @@ def layer_norm(rows: int, n: int) -> Case:
     def build() -> onnx.ModelProto:
         net = Net({"x": (rows, n)})
         y = net.node("LayerNormalization", "x", net.constant(n), net.constant(n), axis=-1)
-        return net.model(y)
+        return net.model(y, (rows, n))
 
     return Case("norm", f"{rows} x {n}", build, 0.0, 8.0 * rows * n, "copy", Target(0.60))
 
@@ -207,7 +208,7 @@ def softmax(rows: int, n: int) -> Case:
 
     def build() -> onnx.ModelProto:
         net = Net({"x": (rows, n)})
-        return net.model(net.node("Softmax", "x", axis=-1))
+        return net.model(net.node("Softmax", "x", axis=-1), (rows, n))
 
     return Case("softmax", f"{rows} x {n}", build, 0.0, 8.0 * rows * n, "copy", Target(gbytes=12.0))
 

@@ -190,7 +190,8 @@ def difference(ours: Path, other: Path) -> tuple[float, str]:
                 worst = max(worst, float((x != y).mean()))
                 continue
             finite = np.isfinite(y)
-            if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+            same = np.array_equal(np.isfinite(x), finite)
+            if not (same and np.array_equal(x[~finite], y[~finite], equal_nan=True)):
                 return float("inf"), "NaN or infinite in other places"
             off = np.abs(x[finite].astype(np.float64) - y[finite])
             scale = float(np.abs(y[finite]).max(initial=0)) or 1.0

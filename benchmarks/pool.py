@@ -241,7 +241,7 @@ def main() -> None:
     )
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--spin-us", type=float, default=20)
+    parser.add_argument("--spin-us", type=float, default=50)
     parser.add_argument("--work-us", type=float, default=200, help="of the loops after a pause")
     parser.add_argument("--pauses-ms", type=float, nargs="*", default=[0.1, 1, 10, 100])
     parser.add_argument("--quiet", action="store_true")

@@ -19,6 +19,7 @@ from .graph.dce import eliminate_dead
 from .graph.fold import fold_constants
 from .graph.ir import Graph
 from .graph.layout import channels_last, sink_transposes
+from .graph.parts import split_products
 from .graph.phases import even_phases
 from .graph.scale import fold_scales, put_numbers_behind
 from .graph.verify import verify as verify_graph
@@ -55,6 +56,7 @@ GRAPH_PASSES: tuple[Pass[Graph], ...] = (
     Pass("transposes", sink_transposes, verify_graph),
     Pass("phases", even_phases, verify_graph),
     # 4. what the passes before left over
+    Pass("parts", split_products, verify_graph),  # slices are next to the products now
     Pass("fold_again", fold_constants, verify_graph),
     Pass("canonicalize_again", canonicalize, verify_graph),
     Pass("scales_again", fold_scales, verify_graph),  # reshapes are out of the way

@@ -24,12 +24,11 @@ import numpy as np
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.targets.llvm.native import load_object
-from planish.compiler.program import ALIGNMENT
 from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
 from planish.targets.llvm.target import Llvm, host
 
-from .interface import Array, Interface, Port
-from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
+from .interface import Array, Interface, Port, describe
+from .memory import ALIGNMENT, LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .plan import Plan, Planner, fetch
 from .pool import Pool, pool
 
@@ -161,6 +160,7 @@ class Module:
         names = [p.name for p in self.interface.outputs]
         places = None
         if out is not None:
+            self._check_kind("out", out, Mapping, "a dictionary of arrays by name")
             if (unknown := [n for n in out if n not in names]) or len(out) != len(names):
                 what = (
                     f"there is no output {unknown[0]}" if unknown else "out must have all outputs"
@@ -241,7 +241,7 @@ class Module:
             if type(value) is not np.ndarray or value.dtype is not dtype:
                 value = fetch(value, ports[k], self.interface.name)
             if value.flags.num & _READY != _READY:
-                value = np.require(value, requirements=["C", "A"])
+                value = self._ready(value, ports[k])
             arrays.append(value)
         plan = self._planner.plan(tuple([a.shape for a in arrays]))
         self._blocks.allow(plan.large_bytes)
@@ -264,6 +264,17 @@ class Module:
                     np.copyto(place, result)
             return tuple(out)
         return tuple(results)
+
+    def _ready(self, array: Array, port: Port) -> Array:
+        """A copy that is contiguous and aligned."""
+        try:
+            return np.require(array, requirements=["C", "A"])
+        except MemoryError as error:
+            raise RuntimeFault(
+                f"there is no memory for a contiguous copy of the input {port.name},"
+                f" {describe(array)}",
+                op=self.interface.name,
+            ) from error
 
     def _execute(
         self,
@@ -343,6 +354,7 @@ class Module:
 
     def _given_results(self, plan: Plan, arrays: list[Array], out: Sequence[Array]) -> list[Array]:
         ports = self.interface.outputs
+        self._check_kind("out", out, Sequence, "a sequence of arrays")
         if len(out) != len(ports):
             raise TypeCheckError(
                 f"out has {len(out)} arrays, the module {len(ports)} outputs",
@@ -367,6 +379,11 @@ class Module:
 
     # ------------------------------------------------------------------------------------ inputs
 
+    def _check_kind(self, name: str, value: object, kind: type, wanted: str) -> None:
+        if not isinstance(value, kind):
+            what = type(value).__name__
+            raise TypeCheckError(f"{name} is of type {what}, not {wanted}", op=self.interface.name)
+
     def _wrong_count(self, count: int) -> TypeCheckError:
         names = [str(self.interface.inputs[k]) for k in self._positions]
         wanted = "1 input is" if len(names) == 1 else f"{len(names)} inputs are"
@@ -384,6 +401,7 @@ class Module:
 
     def _pairs(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Port]]:
         ports = self.interface.inputs
+        self._check_kind("inputs", inputs, Mapping, "a dictionary of arrays by name")
         known = {p.name for p in ports}
         hint = f"inputs: {'; '.join(map(str, ports)) or 'none'}"
         for name in inputs:

@@ -28,10 +28,10 @@ from pathlib import Path, PurePosixPath
 
 from planish.targets.llvm.pool import LINE_BYTES, MOST_WORKERS, VERSION, Block
 
-# Long enough for the serial code between the loops of a request, and for what another thread
-# still has of a chunk; short beside a request, and beside what a wake-up costs.
-IDLE_SPIN_NS = 20_000
-WAIT_SPIN_NS = 20_000
+# Long enough for the serial code between the loops of a request, and for what a worker still has
+# to do of a chunk; about what a wake-up costs, and short beside a request.
+IDLE_SPIN_NS = 50_000
+WAIT_SPIN_NS = 50_000
 
 # Linux's numbers of the system calls that the pool's code makes, by machine.
 _COMMON_CALLS = {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Load, Var
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, If, Iter, Loop, Seq, Stmt
+
+NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 def replace(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
@@ -45,9 +48,7 @@ def rebind(s: Stmt, values: dict[Var, Expr]) -> Stmt:
             new = s.with_(iters=iters, where=n.substitute(s.where, values))
             return new if s.iters else _unbound(new, values)
         case Loop():
-            return s.with_(
-                extent=n.substitute(s.extent, values), body=rebind(s.body, values)
-            )
+            return s.with_(extent=n.substitute(s.extent, values), body=rebind(s.body, values))
         case If(condition, then, other):
             return If(
                 n.substitute(condition, values),
@@ -72,43 +73,45 @@ def guard(s: Stmt, condition: Expr) -> Stmt:
     return ir.map_blocks(s, lambda b: b.with_(where=n.all_of(b.where, condition)))
 
 
-def map_loads(
-    func: Function, buffer: str, change: Callable[[tuple[Expr, ...]], Expr], store: bool = False
-) -> Stmt:
-    """The function's body with every load of a buffer replaced by what ``change`` makes of its indices.
+Change: TypeAlias = Callable[[Load, Block | None], Expr]
 
-    With ``store``, blocks that write the buffer write at the indices of the load that ``change`` gives.
+
+def map_loads(body: Stmt, buffer: str, change: Change, origin: frozenset[str] = NOWHERE) -> Stmt:
+    """The statement with every load of a buffer replaced by what ``change`` makes of it.
+
+    ``change`` is given the block whose iterators the load's indices speak of; none if they speak of
+    loops. Blocks that load the buffer get ``origin`` too.
     """
 
-    def load(e: Expr) -> Expr | None:
-        return change(e.indices) if isinstance(e, Load) and e.buffer == buffer else None
+    def put(e: Expr, b: Block | None = None) -> Expr:
+        def load(e: Expr) -> Expr | None:
+            return change(e, b) if isinstance(e, Load) and e.buffer == buffer else None
 
-    def put(e: Expr) -> Expr:
         return n.transform(e, load)
 
     def statement(s: Stmt) -> Stmt:
         match s:
             case Block():
-                indices = tuple(map(put, s.indices))
-                if store and s.buffer == buffer:
-                    to = change(indices)
-                    assert isinstance(to, Load)
-                    indices = to.indices
-                new = s.with_(
-                    indices=indices,
-                    value=put(s.value),
-                    init=None if s.init is None else put(s.init),
+                roots = (s.value, *s.indices, s.where, *(() if s.init is None else (s.init,)))
+                if all(x.buffer != buffer for x in n.loads(*roots)):
+                    return s
+                return s.with_(
+                    indices=tuple(put(i, s) for i in s.indices),
+                    value=put(s.value, s),
+                    init=None if s.init is None else put(s.init, s),
                     where=put(s.where),
+                    origin=s.origin | origin,
                 )
-                return s if new == s else new
             case Loop():
-                return s.with_(extent=put(s.extent))
+                extent = put(s.extent)
+                return s if extent is s.extent else s.with_(extent=extent)
             case If(condition, then, other):
-                return If(put(condition), then, other)
+                new = put(condition)
+                return s if new is condition else If(new, then, other)
             case Seq():
                 return s
 
-    out = ir.map_statements(func.body, statement)
+    out = ir.map_statements(body, statement)
     assert out is not None
     return out
 

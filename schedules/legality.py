@@ -1,14 +1,15 @@
 """What moves ask before they act, and the errors that say no.
 
-Questions about the order of instances go to ``polyhedral``, which tries plain arithmetic first. What
-the block semantics settle is not asked there: different points of a block write different elements,
-and a buffer is written before it is read within one iteration of the innermost loop around all its
-blocks.
+Questions about the order of instances go to ``polyhedral``, which tries plain arithmetic first.
+What the block semantics settle is not asked there: different points of a block write different
+elements, and a buffer is written before it is read within one iteration of the innermost loop
+around all its blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from planish.compiler.errors import ScheduleError
@@ -30,22 +31,24 @@ CONCURRENT: Final = ("parallel", *GPU)
 
 
 def site_of(func: Function, block: Block) -> Site:
-    """Where a block stands."""
-    return next(x for x in sites(func.body) if x.block is block)
+    """Where a block stands. (Sites are of an equal function, not always of the same objects.)"""
+    found = next(x for x in sites(func.body) if x.block.name == block.name)
+    return found if found.block is block else replace(found, block=block)
 
 
 def uses(site: Site) -> set[str]:
     """The buffers that a block touches, or the conditions and extents around it."""
-    return {a.buffer for a in site.accesses} | _around(site)
+    return {a.buffer for a in site.accesses} | decided(site)
 
 
 def reads(site: Site, buffer: str) -> bool:
     """Whether a block, or what is around it, loads from a buffer."""
     own = any(a.buffer == buffer and a.kind == "read" for a in site.accesses)
-    return own or buffer in _around(site)
+    return own or buffer in decided(site)
 
 
-def _around(site: Site) -> set[str]:
+def decided(site: Site) -> set[str]:
+    """The buffers that the conditions and extents around a block load from."""
     around = (*(c for c, _ in site.guards), *(x.extent for x in site.loops))
     return {x.buffer for x in loads(*around)}
 
@@ -139,7 +142,7 @@ def check_stage(s: Schedule, site: Site) -> None:
     if b.combiner is not None and b.init is None:
         raise ScheduleError(f"{b.name} continues what is in {b.buffer}", node=show_loop(b))
     for other in sites(s.func.body):
-        if other is not site and other.block.buffer == b.buffer:
+        if other.block.name != b.name and other.block.buffer == b.buffer:
             raise ScheduleError(
                 f"{other.block.name} writes {b.buffer} as well", node=show_loop(other.block)
             )
@@ -150,7 +153,7 @@ def check_stage(s: Schedule, site: Site) -> None:
 
 
 def is_complete(func: Function, site: Site) -> bool:
-    """Whether ``where`` only leaves out iterations that give an iterator a value outside its extent."""
+    """Whether ``where`` only leaves out iterations in which an iterator is outside its extent."""
     b = site.block
     within = {c for i in b.iters for c in (n.lt(i.binding, i.extent), n.le(0, i.binding))}
     left = [c for c in conjuncts(b.where) if c not in within]
@@ -179,9 +182,9 @@ def _implied(c: Expr, site: Site) -> bool:
 def check_still(s: Schedule, source: Site, reader: Site, depth: int | None = None) -> None:
     """Raise unless a stage can as well be computed where a reader of it stands.
 
-    It can if it stands before the reader, and what it reads is not written in between. ``depth``: how
-    many of the reader's loops will be around it, if not all; it is then computed in front of the
-    part that the reader is in.
+    It can if it stands before the reader, and what it reads is not written in between. ``depth``:
+    how many of the reader's loops will be around it, if not all; it is then computed in front of
+    the part that the reader is in.
     """
     level = shared(source, reader)
     ahead = depth is not None and depth <= level
@@ -190,13 +193,16 @@ def check_still(s: Schedule, source: Site, reader: Site, depth: int | None = Non
     name, buffer = source.block.name, source.block.buffer
     if start >= end:
         raise ScheduleError(
-            f"{reader.block.name} reads {buffer} before {name} writes it", node=_both(source, reader)
+            f"{reader.block.name} reads {buffer} before {name} writes it",
+            node=_both(source, reader),
         )
     needs = uses(source) - {buffer}
     for w in sites(s.func.body):
         if w.block.buffer not in needs or shared(w, source) < level:
             continue
-        if start <= w.steps[level] and (w.steps[level] < end or (w.steps[level] == end and not ahead)):
+        if start <= w.steps[level] and (
+            w.steps[level] < end or (w.steps[level] == end and not ahead)
+        ):
             raise ScheduleError(
                 f"{w.block.name} writes {w.block.buffer}, which {name} reads, before "
                 f"{reader.block.name} is done",
@@ -267,11 +273,11 @@ def _check_private(func: Function, loop: Loop, kind: str) -> None:
     """Scratch of a thread is used inside of its loop only."""
     scopes = ("register",) if kind.startswith("thread") else ("local", "register")
     own = {b.name for b in func.temps if b.scope in scopes}
-    inside = {id(b) for b in ir.blocks(loop)}
+    inside = {b.name for b in ir.blocks(loop)}
     within: set[str] = set()
     outside: set[str] = set()
     for x in sites(func.body) if own else ():
-        (within if id(x.block) in inside else outside).update(uses(x) & own)
+        (within if x.block.name in inside else outside).update(uses(x) & own)
     for name in sorted(within & outside):
         raise ScheduleError(
             f"{name} is {func.buffers[name].scope}, and used outside of {loop.var.name} as well: "

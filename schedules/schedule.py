@@ -107,7 +107,7 @@ def move(
     takes = ", ".join(f"{p.name}: {p.annotation}" for p in parameters)
 
     @functools.wraps(apply)
-    def wrapped(s: Schedule, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+    def wrapped(s: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         if kwargs:
             raise ScheduleError("moves take their arguments by position", op=name)
         fitting = all(_fits(a, kind) for a, kind in zip(args, kinds, strict=False))
@@ -115,7 +115,7 @@ def move(
             given = ", ".join(map(repr, args))
             raise ScheduleError(f"it takes ({takes})", op=name, node=f"{name}({given})")
         try:
-            out = apply(s, *args)
+            out = apply(s, *args, **kwargs)
         except InternalError:
             raise
         except PlanishError as error:

@@ -21,3 +21,8 @@ def compile(onnx_path: str, threads: int) -> Callable[[Sequence[Array]], list[Ar
     """The model as a function from its inputs, in graph order, to its outputs."""
     module = planish.compile(onnx_path, threads=threads, logs=[])
     return lambda inputs: list(module(*inputs))
+
+
+def runner(onnx_path: str) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """The model as a function from arrays by input name to arrays by output name."""
+    return planish.compile(str(onnx_path)).run

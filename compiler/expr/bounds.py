@@ -1,14 +1,14 @@
 """Where values lie: as intervals of numbers, and as expressions in the variables that stay fixed.
 
-``bounds`` and ``divides`` are of numbers (see ``intervals``). ``extremes`` lets some variables run over their domain
-and gives the least and the greatest value as expressions in the others: which part of a buffer do
-these loops touch, seen from the loops around them?
+``bounds`` and ``divides`` are of numbers (see ``intervals``). ``extremes`` lets some variables run
+over their domain and gives the least and the greatest value as expressions in the others: which
+part of a buffer do these loops touch, seen from the loops around them?
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 from typing import TypeAlias
 
@@ -43,14 +43,21 @@ Domain: TypeAlias = Mapping[Var, Ends]
 
 
 def extremes(e: Expr, domain: Domain, ranges: Ranges | None = None) -> Ends | None:
-    """The least and the greatest value of an ``i64`` while the variables of ``domain`` run over [lo, hi].
+    """The least and the greatest value of an ``i64`` while the variables of ``domain`` run.
 
-    Both ends are included and may be expressions in other variables, those of ``domain`` too as long
-    as there is no circle. The results hold the remaining variables, of which ``ranges`` may say where
-    they lie. No value is outside; the ends are taken on for sums, and for quotients and remainders of
-    what moves without a jump. None if nothing can be said.
+    They run over [lo, hi], both ends included, which may be expressions in other variables, those
+    of ``domain`` too as long as there is no circle. The results hold the remaining variables, of which
+    ``ranges`` may say where they lie. No value is outside; the ends are taken on for sums, and for
+    quotients and remainders of what moves without a jump. None if nothing can be said.
     """
-    inside = dict(ranges or {})
+    return _extremes(e, tuple(domain.items()), frozenset((ranges or {}).items()))
+
+
+@lru_cache(1 << 14)
+def _extremes(
+    e: Expr, pairs: tuple[tuple[Var, Ends], ...], ranges: frozenset[tuple[Var, Interval]]
+) -> Ends | None:
+    domain, inside = dict(pairs), dict(ranges)
     rounds = _rounds(domain)
     for group in reversed(rounds):
         for v in group:
@@ -155,7 +162,10 @@ class _Hull:
         return lo.expr(), hi.expr()
 
     def _together(self, total: Linear) -> Linear:
-        """b * y + (a - b * d) * (y // d) for a * (y // d) + b * (y % d): one moves as the other does."""
+        """b * y + (a - b * d) * (y // d) for a * (y // d) + b * (y % d).
+
+        Both parts of that move the same way, so its ends are taken on.
+        """
         while (out := self._joined(total)) is not None:
             total = out
         return total

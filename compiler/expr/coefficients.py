@@ -1,7 +1,7 @@
 """What the expansions know of a float format: its layout, and its fitted polynomials.
 
-The polynomials are minimax fits with the coefficients rounded one after the other, lowest degree first in each
-table; a comment says what is approximated and to what relative error. They are evaluated as written.
+The polynomials are minimax fits with the coefficients rounded one after the other, lowest degree
+first in each table; a comment says what is approximated, and to what relative error.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ SINGLE: Final = Format(
     exp=(0.49999994, 0.16666517, 0.04166809, 0.008369122, 0.0013838911),
     # 2^-28.3
     exp2=(0.6931472, 0.24022648, 0.055503596, 0.009618503, 0.0013390997, 0.00015327803),
-    # 2^-30.2
-    log2_tail=(0.96179825, 0.5767565, 0.43090305),
+    # 2^-36.4
+    log2_tail=(0.9617967, 0.5770788, 0.4119273, 0.33648837),
     # 2^-27.8
     sin=(-0.16666654, 0.008332106, -0.00019507883),
     # 2^-32.9
@@ -94,7 +94,7 @@ DOUBLE: Final = Format(
     underflow=-746.0,
     ln2=(0.6931471805599453, 2.3190468138462996e-17),
     two_over_ln2=(2.8853900817779268, 4.0710547481862066e-17),
-    half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+    half_pi=(1.5707963267948966, 6.123233995736765e-17, 1.082856673921914e-32),
     two_thirds_over_ln2=(0.9617966939259756, 5.0577616648125907e-17),
     log_from=0x3FE6A09E667F3BCD,
     root_half=0x3FE6A09E667F3BCD,
@@ -165,15 +165,15 @@ LOG_DOUBLE: Final = (
 TANH_P: Final = (0.62343746, 0.0537267, 0.0001853575, -1.4574317e-05, -5.9640705e-08)
 TANH_Q: Final = (0.7125, 0.33283037, 0.01843314, 0.00023392051, 5.5304423e-07)
 
-# f32: erf x = x + x p(x^2), |x| < 3/2; 2^-26
+# f32: erf x = x + x p(x^2), |x| < 47/32; 2^-26
 ERF_NEAR: Final = (
-    0.12837915, -0.37612548, 0.11282965, -0.026837014, 0.0051726094, -0.00080446433, 9.2000133e-05,
-    -5.6588847e-06,
+    0.12837915, -0.37612554, 0.11283032, -0.026839357, 0.0051762364, -0.0008072386, 9.3027986e-05,
+    -5.8061228e-06,
 )  # fmt: skip
-# f32: erf x = p(x - 13/4), 3/2 <= x <= 3.925; 2^-24.7 absolute, and 1 at the end
+# f32: erf x = p(x - 13/4), 47/32 <= x <= 3.925; 2^-24.6 absolute, and 1 at the end
 ERF_FAR: Final = (
-    0.9999957, 2.9256458e-05, -9.637283e-05, 0.00019375705, -0.00027181188, 0.00033411317,
-    -0.00030294067, 9.818749e-05, -6.973074e-05, 0.00010454998, 4.2287847e-05,
+    0.9999957, 2.9271248e-05, -9.6402844e-05, 0.00019345696, -0.00027180224, 0.00033553495,
+    -0.00030174764, 9.681303e-05, -7.2238734e-05, 0.0001032349, 4.2052354e-05,
 )  # fmt: skip
 
 # f64: erf x = x + x p(x^2), |x| <= 1; 2^-56.3

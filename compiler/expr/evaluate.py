@@ -1,10 +1,12 @@
 """Expressions evaluated by numpy, with exactly the meaning that ``nodes`` gives them.
 
-``evaluate`` is for one value of every variable, ``evaluate_array`` for whole arrays of values at once.
+``evaluate`` is for one value of every variable, ``evaluate_array`` for whole arrays of values at
+once.
 
-A ``select`` evaluates both sides, and a load outside its buffer gives some element; but it leaves a mark where
-that happened, which ``select`` removes where the other side is chosen. A mark that reaches the root is an
-error. So a load on the side not chosen may have any index, and nothing is evaluated twice.
+A ``select`` evaluates both sides, and a load outside its buffer gives some element; but it leaves a
+mark where that happened, which ``select`` removes where the other side is chosen. A mark that
+reaches the root is an error. So a load on the side not chosen may have any index, and nothing is
+evaluated twice.
 """
 
 from __future__ import annotations
@@ -156,9 +158,7 @@ def _select(c: _Value, x: _Value, y: _Value) -> _Value:
 
 def _load(e: Load, array: Array, indices: list[_Value]) -> _Value:
     if array.ndim != len(indices):
-        raise InternalError(
-            f"{e.buffer} has {array.ndim} dimensions", op="evaluate", node=str(e)
-        )
+        raise InternalError(f"{e.buffer} has {array.ndim} dimensions", op="evaluate", node=str(e))
     marks = _join(*(i.marks for i in indices))
     at = [np.asarray(i.data) for i in indices]
     wrong = [(i < 0) | (i >= n) for i, n in zip(at, array.shape, strict=True)]

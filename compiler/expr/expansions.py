@@ -1,15 +1,16 @@
-"""Scalar functions written as arithmetic: the expansions behind ``functions.FUNCTIONS``, for f32 and f64.
+"""Scalar functions written as arithmetic, for f32 and f64: exponentials, logarithms, powers.
 
-All are branch-free and made for vectors: fused multiply-add, integer steps on the bits, no tables. ``fma`` is
-explicit, and nothing may be contracted or reassociated. What recurs:
+All are branch-free and made for vectors: fused multiply-add, integer steps on the bits, no tables.
+``fma`` is explicit, and nothing may be contracted or reassociated. What recurs:
 
-- Adding 1.5 * 2^23 (f32) rounds to an integer ``k``, which then stands in the low bits: subtracting the constant
-  again gives ``k`` as a float, shifting the bits to the exponent's place gives 2^k once the bias is part of the
-  constant.
+- Adding 1.5 * 2^23 (f32) rounds to an integer ``k``, which then stands in the low bits. Subtracting
+  the constant again gives ``k`` as a float; shifting the bits to the exponent's place gives 2^k,
+  once the bias is part of the constant.
 - ``max_second(bound, x)`` gives ``x`` for NaN: the order of operands keeps NaN through a clamp.
 - Where a result is a sum, the part that carries the rounding errors is made the small one.
 
-Unless it says otherwise, a function has IEEE 754's values at infinities, zeros and NaN, and right subnormals.
+Unless it says otherwise, a function has IEEE 754's values at infinities, zeros and NaN, and its
+subnormal results are right.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from planish.compiler.dtypes import F32, F64, DType
+from planish.compiler.dtypes import F64, DType
 
 from . import coefficients as c
-from .coefficients import FORMATS, LOG2E, SINGLE, TWO_OVER_PI, Format
+from .coefficients import FORMATS, LOG2E, SINGLE, Format
 from .nodes import Call, Const, Expr, any_of, cast, const, eq, le, lt, ne, select
 
 INF: Final = math.inf
@@ -42,10 +43,12 @@ def _expr(x: Expr | float, dtype: DType) -> Expr:
 
 
 def unary(name: str, x: Expr) -> Expr:
+    """A function that keeps the dtype."""
     return Call(name, (x,), x.dtype)
 
 
 def neg(x: Expr) -> Expr:
+    """-x."""
     return unary("neg", x)
 
 
@@ -60,6 +63,7 @@ def at_most(bound: float, x: Expr) -> Expr:
 
 
 def copysign(x: Expr, sign: Expr | float) -> Expr:
+    """|x| with that sign."""
     return Call("copysign", (x, _expr(sign, x.dtype)), x.dtype)
 
 
@@ -88,6 +92,7 @@ def split(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def format_of(x: Expr) -> Format:
+    """What is known of the expression's dtype."""
     return FORMATS[x.dtype]
 
 
@@ -115,7 +120,7 @@ def _power(i: Expr, f: Format) -> Expr:
 
 
 def _halves(i: Expr, f: Format) -> tuple[Expr, Expr]:
-    """Two floats with the product 2^k, for ``i`` = magic + 2 bias + k: also for k that no exponent has."""
+    """Two floats of product 2^k, for ``i`` = magic + 2 bias + k: for k beyond the exponents too."""
     half = bit("shift_right", i, 1)
     return _power(half, f), _power(i - half, f)
 
@@ -155,13 +160,14 @@ def _expm1(x: Expr, scale: int) -> Expr:
 
 
 def expm1(x: Expr) -> Expr:
+    """Of half the size, and doubled: e^x may have an exponent beyond the largest."""
     f = format_of(x)
     clamped = at_most(f.overflow, at_least(-f.mantissa - 3.0, x))
     return copysign(_expm1(clamped, -1) * 2.0, x)
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e^-x), where e^-x is 0 below e^-87.68 and inf above e^88.37: then the result is 0 for < 2^-127."""
+    """1 / (1 + e^-x), where e^-x is 0 for x > 87.68 and inf for x < -88.37."""
     f = format_of(x)
     bound = f.bias * 0.6931
     r, i = _reduced(at_most(bound, at_least(-bound - 0.7, x)), f.magic + f.bias, -1.0)
@@ -202,13 +208,13 @@ def cosh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
-    """f32: a polynomial below 3/2 and one above; f64: a polynomial below 1, and 1 - erfc above."""
+    """f32: a polynomial below 47/32 and one above; f64: one below 1, and 1 - erfc above."""
     if x.dtype is F64:
         return _erf_double(x)
     a = unary("abs", x)
     near = fma(x, horner(x * x, c.ERF_NEAR), x)
     far = horner(at_most(3.925, a) - 3.25, c.ERF_FAR)
-    return select(lt(a, 1.5), near, copysign(far, x))
+    return select(lt(a, 1.46875), near, copysign(far, x))
 
 
 def _erf_double(x: Expr) -> Expr:
@@ -224,7 +230,7 @@ def _erf_double(x: Expr) -> Expr:
 
 
 def _exponent(x: Expr, least: int, more: Expr) -> tuple[Expr, Expr]:
-    """For x = 2^k m, with m from the float with the bits ``least`` on: k + ``more``, and the integer k << 23 (52)."""
+    """For x = 2^k m, m from the float of bits ``least`` on: k + ``more``, and k << 23 (52)."""
     f = format_of(x)
     if f is SINGLE:
         e = bit("bit_and", bits(x, f.signed) - least, -1 << f.mantissa)
@@ -235,7 +241,7 @@ def _exponent(x: Expr, least: int, more: Expr) -> tuple[Expr, Expr]:
 
 
 def _split(x: Expr, least: int) -> tuple[Expr, Expr]:
-    """x = 2^k (1 + f), 1 + f from ``least`` on: k as a float, and f. For finite x > 0, subnormals included."""
+    """x = 2^k (1 + f), 1 + f from ``least`` on: k as a float, and f. For finite x > 0."""
     f = format_of(x)
     small = lt(x, f.tiny)
     normal = select(small, x * 2.0**f.mantissa, x)
@@ -258,7 +264,7 @@ def _log(k: Expr, y: Expr) -> Expr:
 
 
 def _log_ends(x: Expr, pole: float, y: Expr) -> Expr:
-    """``y``, a logarithm's value for finite x > pole, completed: -inf at the pole, NaN below, inf at inf."""
+    """``y``, right for finite x > pole, completed: -inf at the pole, NaN below, inf at inf."""
     t = x.dtype
     y = select(lt(x, INF), y, x)
     outside = select(eq(x, pole), const(-INF, t), const(NAN, t))
@@ -266,6 +272,7 @@ def _log_ends(x: Expr, pole: float, y: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
+    """For x = 2^k (1 + f): the sum of k ln 2 and that of 1 + f."""
     return _log_ends(x, 0.0, _log(*_split(x, format_of(x).log_from)))
 
 
@@ -285,6 +292,7 @@ def _log1p(x: Expr, more: Expr | float = 0.0) -> Expr:
 
 
 def log1p(x: Expr) -> Expr:
+    """As log, with 1 + x = 2^k (1 + f) and f from x itself, not from the rounded 1 + x."""
     return copysign(_log_ends(x, -1.0, _log1p(x)), x)
 
 
@@ -321,11 +329,15 @@ def atanh(x: Expr) -> Expr:
 
 
 def rsqrt(x: Expr) -> Expr:
+    """1 / sqrt(x)."""
     return const(1.0, x.dtype) / unary("sqrt", x)
 
 
 def _log2_sum(x: Expr) -> tuple[Expr, Expr]:
-    """log2 x as a sum of two, for finite x > 0: with s = f / (2 + f), 2 s / ln 2 is kept to twice the bits."""
+    """log2 x as a sum of two, for finite x > 0.
+
+    With s = f / (2 + f) it is k + 2 s / ln 2 + ...: that term is kept to twice the bits.
+    """
     form = format_of(x)
     k, f = _split(x, form.root_half)
     high, low = form.two_over_ln2
@@ -334,15 +346,15 @@ def _log2_sum(x: Expr) -> tuple[Expr, Expr]:
     s = f * inverse
     rest = fma(neg(s), d, f)
     rest = fma(neg(s), f - (d - 2.0), rest) * inverse  # f / (2 + f) - s
+    z = s * s
     p = s * high
     q = fma(s, high, neg(p))
-    q = fma(s, low, fma(rest, high, q))
-    z = s * s
+    q = fma(s, low, fma(rest, fma(z, high, high), q))  # 2 / ln 2 / (1 - z) is the slope
     cube = s * z
     if form is SINGLE:
         term = cube * horner(z, form.log2_tail)
     else:
-        term, low_term = _cubic(s, rest, z, cube)
+        term, low_term = _cubic(s, z, cube)
         q = q + low_term
     p, lost = _sum(p, term)
     q = q + lost
@@ -356,15 +368,14 @@ def _sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return total, (a - total) + b
 
 
-def _cubic(s: Expr, rest: Expr, z: Expr, cube: Expr) -> tuple[Expr, Expr]:
-    """The terms from s^3 on as a sum of two, for s + ``rest``."""
+def _cubic(s: Expr, z: Expr, cube: Expr) -> tuple[Expr, Expr]:
+    """The terms from s^3 on as a sum of two."""
     form = format_of(s)
     high, low = form.two_thirds_over_ln2
-    z_low = fma(s + s, rest, fma(s, s, neg(z)))
-    cube_low = fma(rest, z, fma(s, z_low, fma(s, z, neg(cube))))
+    cube_low = fma(s, fma(s, s, neg(z)), fma(s, z, neg(cube)))
     term = cube * high
     term_low = fma(cube, low, fma(cube_low, high, fma(cube, high, neg(term))))
-    return term, fma(cube * z, horner(z, form.log2_tail), term_low)
+    return _sum(term, fma(cube * z, horner(z, form.log2_tail), term_low))
 
 
 def pow(x: Expr, y: Expr) -> Expr:
@@ -376,7 +387,6 @@ def pow(x: Expr, y: Expr) -> Expr:
         return simple
     f = format_of(x)
     t = f.dtype
-    one = const(1.0, t)
     size = unary("abs", x)
     high, low = _log2_sum(size)
     high = select(lt(size, INF), high, size)  # inf, and NaN for NaN
@@ -396,7 +406,7 @@ def pow(x: Expr, y: Expr) -> Expr:
 
 
 def _pow_ends(x: Expr, y: Expr, power: Expr) -> Expr:
-    """|x|^y with the sign of an odd power, NaN for a negative x to a broken power, and 1 = x^0 = 1^y."""
+    """``power`` = |x|^y with the sign of x for odd y, NaN for x < 0 and broken y; x^0 = 1^y = 1."""
     f = format_of(x)
     t = f.dtype
     half = y * 0.5
@@ -429,98 +439,3 @@ def _pow_constant(x: Expr, y: float) -> Expr | None:
             return (one / x) * (one / x)
         case _:
             return None
-
-
-# ----------------------------------------------------------------------------------- trigonometry
-
-
-def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """x = k pi / 2 + r: k in the low bits of an integer, and r.
-
-    For f32 in f64 arithmetic: right for |x| < 2^50. For f64 in three steps: right for |x| < 2^30.
-    """
-    f = FORMATS[F64]
-    wide = cast(x, F64)
-    t = fma(wide, TWO_OVER_PI, f.magic)
-    k = t - f.magic
-    r = wide
-    for part in f.half_pi[: 2 if x.dtype is F32 else 3]:
-        r = fma(k, -part, r)
-    r = cast(r, x.dtype)
-    r = at_most(1.0, at_least(-1.0, r))  # beyond those bounds: some value that a sine can have
-    return cast(bit("bit_and", bits(t, f.unsigned), 3), format_of(x).unsigned), r
-
-
-def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
-    f = format_of(r)
-    z = r * r
-    return horner(z, (1.0, *f.sin)) * r, fma(z * z, horner(z, f.cos), fma(z, -0.5, 1.0))
-
-
-def _is_odd(i: Expr) -> Expr:
-    return ne(bit("bit_and", i, 1), 0)
-
-
-def _circular(i: Expr, r: Expr) -> Expr:
-    """sin(r + i pi / 2)."""
-    f = format_of(r)
-    s, k = _sin_cos(r)
-    sign = bit("shift_left", bit("bit_and", i, 2), f.dtype.bits - 2)
-    y = bits(select(_is_odd(i), k, s), f.unsigned)
-    return bits(bit("bit_xor", y, sign), f.dtype)
-
-
-def sin(x: Expr) -> Expr:
-    return _circular(*_quadrant(x))
-
-
-def cos(x: Expr) -> Expr:
-    i, r = _quadrant(x)
-    return _circular(i + 1, r)
-
-
-def tan(x: Expr) -> Expr:
-    """sin / cos, or -cos / sin."""
-    i, r = _quadrant(x)
-    s, k = _sin_cos(r)
-    odd = _is_odd(i)
-    return select(odd, neg(k), s) / select(odd, s, k)
-
-
-def _asin_parts(x: Expr) -> tuple[Expr, Expr]:
-    """|x| <= 1/2: true and asin |x|; else false and asin(sqrt((1 - |x|) / 2)) = acos(|x|) / 2."""
-    f = format_of(x)
-    a = unary("abs", x)
-    near = le(a, 0.5)
-    z = select(near, a * a, fma(a, -0.5, 0.5))
-    s = select(near, a, unary("sqrt", z))
-    return near, fma(s * z, horner(z, f.asin), s)
-
-
-def asin(x: Expr) -> Expr:
-    near, y = _asin_parts(x)
-    high, low, _ = format_of(x).half_pi
-    return copysign(select(near, y, fma(y, -2.0, low) + high), x)
-
-
-def acos(x: Expr) -> Expr:
-    """pi / 2 - asin x; near 1 and -1 by the root: 2 y, pi - 2 y."""
-    t = x.dtype
-    near, y = _asin_parts(x)
-    high, low, _ = format_of(x).half_pi
-    y = copysign(select(near, y, y + y), x)
-    middle = const(high, t) - (y - low)
-    negative = lt(x, 0.0)
-    end = select(negative, (y + 2 * low) + 2 * high, y)
-    return select(near, middle, end)
-
-
-def atan(x: Expr) -> Expr:
-    """For r = |x| or 1 / |x|, the lesser: atan r, or pi / 2 - atan r."""
-    f = format_of(x)
-    high, low, _ = f.half_pi
-    a = unary("abs", x)
-    r = at_most(1.0, a) / at_least(1.0, a)
-    z = r * r
-    y = fma(r * z, horner(z, f.atan), r)
-    return copysign(select(lt(1.0, a), (const(low, f.dtype) - y) + high, y), x)

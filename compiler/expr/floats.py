@@ -1,7 +1,7 @@
 """Arithmetic of floats, and of narrow integers, by laws that hold for every bit pattern.
 
-Each law is right for NaN, infinities, both zeros and every rounding: ``x + 0.0`` is not ``x`` (it turns -0.0
-into 0.0), ``x * 0.0`` is not 0.0, ``x - x`` is not 0.0, and sums are never reassociated.
+Each law is right for NaN, infinities, both zeros and every rounding: ``x + 0.0`` is not ``x`` (it
+turns -0.0 into 0.0), ``x * 0.0`` is not 0.0, ``x - x`` is not 0.0, and sums are never reassociated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from planish.compiler.dtypes import I64
 
 from .intervals import Facts
-from .nodes import Add, Call, Const, Div, Expr, Mul, Sub, add, const, div, mul, neg, sub
+from .nodes import Add, Call, Const, Div, Expr, Mul, Sub, add, const, mul, neg, sub
 from .rewrite import RuleSet
 
 FLOATS: Final[RuleSet[Facts]] = RuleSet("floats")

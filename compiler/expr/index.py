@@ -1,8 +1,9 @@
 """Floor division, modulo and sums of ``i64``: the arithmetic of fused, split and flattened loops.
 
-Canonical forms: sums are as ``linear`` writes them; a quotient or remainder holds no term that its divisor
-divides and no part that is too small to matter; ``(x // a) // b`` is ``x // (a * b)``, ``x % (a * b) // a`` is
-``x // a % b``; ``x // c * c + x % c`` is ``x``. Divisors are positive (see ``nodes``).
+Canonical forms: sums are as ``linear`` writes them; a quotient or remainder holds no term that its
+divisor divides and no part that is too small to matter; ``(x // a) // b`` is ``x // (a * b)``, ``x
+% (a * b) // a`` is ``x // a % b``; ``x // c * c + x % c`` is ``x``. Divisors are positive (see
+``nodes``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """What is known about values: intervals, divisors, and inequalities that follow from them.
 
-``Facts`` holds what is given, a range for some variables and conditions that are true, and remembers
-every conclusion. ``facts(ranges, given)`` gives the same object for the same knowledge, so what was found
-out for one expression serves the next.
+``Facts`` holds what is given, a range for some variables and conditions that are true, and
+remembers every conclusion. ``facts(ranges, given)`` gives the same object for the same knowledge,
+so what was found out for one expression serves the next.
 
-Index arithmetic does not overflow (see ``nodes``), but an ``i64`` computed from the elements of tensors may:
-``tame`` says of a sum whether laws of whole numbers, not just of the ring modulo 2^64, hold for it.
+Index arithmetic does not overflow (see ``nodes``), but an ``i64`` computed from the elements of
+tensors may: ``tame`` says of a sum whether laws of whole numbers, not just of the ring modulo 2^64,
+hold for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from math import gcd
 from typing import Final, NamedTuple, TypeAlias
 
 from planish.compiler.dtypes import BOOL, I64, DType
+
 from .linear import Linear, factors, linear
 from .nodes import (
     Add,
@@ -121,7 +123,7 @@ def of_dtype(dtype: DType) -> Interval:
     """All values of an integer type; ``i64`` is as good as unbounded."""
     if dtype is BOOL:
         return BIT
-    return ALL if dtype is I64 else Interval(dtype.min, dtype.max)
+    return ALL if dtype is I64 or dtype.is_float else Interval(dtype.min, dtype.max)
 
 
 def quotient(x: Interval, d: Interval) -> Interval:
@@ -148,10 +150,14 @@ class Facts:
         self.given: tuple[Linear, ...] = tuple(d for c in given for d in inequalities(c))
 
     def crop(self) -> None:
-        """Forget conclusions when there are too many."""
-        for memo in (self.simplified, self.quotients, self._bounds, self._data, self._divisors):
-            if len(memo) > _REMEMBERED:
-                memo.clear()  # type: ignore[attr-defined]
+        """Forget all conclusions if there are very many."""
+        if len(self.simplified) + len(self._bounds) < _REMEMBERED:
+            return
+        self.simplified.clear()
+        self.quotients.clear()
+        self._bounds.clear()
+        self._data.clear()
+        self._divisors.clear()
 
     # ------------------------------------------------------------------------------- intervals
 
@@ -182,6 +188,8 @@ class Facts:
     def _interval(self, e: Expr) -> Interval:
         """The bounds of a node whose operands' are known."""
         dtype = e.dtype
+        if not dtype.is_int:
+            return of_dtype(dtype)
         match e:
             case Const(value):
                 return Interval(int(value), int(value))
@@ -351,7 +359,7 @@ class Facts:
 
 
 _REMEMBERED: Final = 1 << 16
-_CONTEXTS: Final = 512
+_CONTEXTS: Final = 256
 _contexts: dict[object, Facts] = {}
 _lock: Final = threading.Lock()
 _NOTHING: Final = Facts({})
@@ -401,7 +409,7 @@ def inequalities(condition: Expr) -> tuple[Linear, ...]:
 
 def _operands(e: Expr) -> tuple[Expr, ...]:
     """The integers that a value is made of directly; not what a function or a buffer is given."""
-    if isinstance(e, (Load, Call)):
+    if isinstance(e, (Load, Call)) or not e.dtype.is_int:
         return ()
     if isinstance(e, (Select, Cast)):
         return tuple(c for c in e.children if c.dtype.is_int)

@@ -2,13 +2,13 @@
 
 Meaning
 -------
-``linear(e)`` of an ``i64`` expression has the value of ``e``: exactly while nothing overflows, and modulo
-2^64 always, because sums and products of integers are the same ring either way.
+``linear(e)`` of an ``i64`` expression has the value of ``e``: exactly while nothing overflows, and
+modulo 2^64 always, because sums and products of integers are the same ring either way.
 
-An *atom* is anything that is no sum: a variable, ``x // y``, ``min(x, y)``, a load ..., or a product of
-such, ``m * n``, with its factors in a fixed order. Two sums that are equal by the laws of a ring have
-the same atoms with the same coefficients, unless they are very large: beyond ``TERMS`` terms a
-sub-expression is an atom of its own, which keeps the cost per node bounded.
+An *atom* is anything that is no sum: a variable, ``x // y``, ``min(x, y)``, a load ..., or a
+product of such, ``m * n``, with its factors in a fixed order. Two sums that are equal by the laws
+of a ring have the same atoms with the same coefficients, unless they are very large: beyond
+``TERMS`` terms a sub-expression is an atom of its own, which keeps the cost per node bounded.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final
 
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import TypeCheckError
+
 from .nodes import Add, Binary, Call, Cast, Const, Expr, Load, Mul, Sub, Var, const
 
 TERMS: Final = 64
@@ -29,8 +30,11 @@ _LABEL: Final = 96
 _LARGE: Final = 1 << 62
 
 
+_linear: dict[Expr, Linear] = {}
+
+
 class Linear:
-    """A sum of coefficient * atom, and a constant. No coefficient is zero; do not change ``terms``."""
+    """A sum of coefficient * atom, and a constant; no coefficient is zero. Do not change it."""
 
     __slots__ = ("_expr", "constant", "terms")
     _expr: Expr | None
@@ -143,18 +147,24 @@ class Linear:
 
     def _build(self) -> Expr:
         terms, constant = self.ordered(), self.constant
-        lead = next((i for i, t in enumerate(terms) if t[1] > 0), None)
-        if not terms or (lead is None and constant > 0):  # 5 - i
+        lead = next((i for i, t in enumerate(terms) if t[1] > 0), 0)
+        if terms:
+            terms.insert(0, terms.pop(lead))
+        if not terms or (constant > 0 and terms[0][1] < 0):  # 5 - i
             out: Expr = _constant(constant)
-            constant = 0
+            for atom, c in terms:
+                out = Sub(out, _scaled(atom, -c))
         else:
-            atom, c = terms.pop(lead or 0)
-            out = _scaled(atom, c)
-        for atom, c in terms:
-            out = Add(out, _scaled(atom, c)) if c > 0 else Sub(out, _scaled(atom, -c))
-        if constant == 0:
-            return out
-        return Add(out, _constant(constant)) if constant > 0 else Sub(out, _constant(-constant))
+            out = _scaled(*terms[0])
+            for atom, c in terms[1:]:
+                out = Add(out, _scaled(atom, c)) if c > 0 else Sub(out, _scaled(atom, -c))
+            if constant:
+                out = (Add if constant > 0 else Sub)(out, _constant(abs(constant)))
+        if len(terms) <= TERMS and all(abs(c) < _LARGE for c in (constant, *self.terms.values())):
+            # In the order of the text, which is what `linear` would find.
+            found = _linear.setdefault(out, Linear(dict(terms), constant))
+            found._expr = out
+        return out
 
 
 def _scaled(atom: Expr, coefficient: int) -> Expr:
@@ -166,8 +176,6 @@ def _constant(value: int) -> Const:
 
 
 ZERO: Final = Linear({})
-
-_linear: dict[Expr, Linear] = {}
 
 
 def linear(e: Expr) -> Linear:
@@ -238,7 +246,7 @@ def degree(atom: Expr) -> int:
 
 
 def monomial(parts: Iterable[Expr]) -> Expr | None:
-    """The atom that is the product of atoms that are no products themselves; None for no factors."""
+    """The atom that is the product of these, which are no products themselves; None of none."""
     out: Expr | None = None
     for f in sorted(parts, key=order):
         out = f if out is None else Mul(out, f)
@@ -246,7 +254,7 @@ def monomial(parts: Iterable[Expr]) -> Expr | None:
 
 
 def ratio(atom: Expr, divisor: Expr) -> Expr | int | None:
-    """The product ``atom`` without the factors of ``divisor``: 1 if none are left, None if it has not them."""
+    """``atom`` without the factors of ``divisor``: 1 if none are left, None if some are missing."""
     if atom is divisor:
         return 1
     left = list(factors(atom))

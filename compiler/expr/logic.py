@@ -1,13 +1,13 @@
 """Comparisons and bools.
 
-Canonical comparisons of ``i64``: everything is moved to the side where its coefficient is positive, divided
-by what divides all of it, and parts too small to matter are dropped; ``<=`` is used where that needs
-no constant. A condition that the ranges decide is True or False.
+Canonical comparisons of ``i64``: everything is moved to the side where its coefficient is positive,
+divided by what divides all of it, and parts too small to matter are dropped; ``<=`` is used where
+that needs no constant. A condition that the ranges decide is True or False.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from planish.compiler.dtypes import BOOL, I64
 
@@ -48,7 +48,7 @@ LOGIC: Final[RuleSet[Facts]] = RuleSet("logic")
 def compare(e: Expr, known: Facts) -> Expr | None:
     """x < y by the sign of x - y."""
     match e:
-        case (Lt(a, b) | Le(a, b)) if a.dtype is I64:
+        case Lt(a, b) | Le(a, b) if a.dtype is I64:
             below = _difference(a, b, known)
             if below is None:
                 return None
@@ -70,7 +70,7 @@ def compare(e: Expr, known: Facts) -> Expr | None:
 def equal(e: Expr, known: Facts) -> Expr | None:
     """x == y by the value of x - y."""
     match e:
-        case (Eq(a, b) | Ne(a, b)) if a.dtype is I64:
+        case Eq(a, b) | Ne(a, b) if a.dtype is I64:
             apart = linear(a) - linear(b)
             if apart.is_constant:
                 return const((apart.constant == 0) is isinstance(e, Eq), BOOL)
@@ -210,18 +210,26 @@ def not_equal(e: Expr) -> Expr | None:
 
 @LOGIC.given(And, Or)
 def chain(e: Expr, known: Facts) -> Expr | None:
-    """p and p -> p; of two conditions the one that implies the other; False if they exclude each other."""
+    """p and p -> p; of two conditions the one that implies the other; False if both cannot be."""
     cls = And if isinstance(e, And) else Or
     parts = _flat(e, cls)
     if parts is None:
         return None
-    kept: list[Expr] = []
+    kept: list[_Part] = []
     for p in parts:
-        out = _joined(kept, p, cls, known)
+        out = _joined(kept, _Part(p, _sum_below(p, known)), cls, known)
         if out is None:
             return FALSE if cls is And else TRUE
         kept = out
-    return all_of(*kept) if cls is And else any_of(*kept)
+    conditions = [k.condition for k in kept]
+    return all_of(*conditions) if cls is And else any_of(*conditions)
+
+
+class _Part(NamedTuple):
+    """A condition, with the sum that is negative where it holds if it is such a one."""
+
+    condition: Expr
+    below: Linear | None
 
 
 _PARTS: Final = 32
@@ -242,19 +250,19 @@ def _flat(e: Expr, cls: type[Expr]) -> list[Expr] | None:
     return None
 
 
-def _joined(kept: list[Expr], p: Expr, cls: type[Expr], known: Facts) -> list[Expr] | None:
+def _joined(kept: list[_Part], new: _Part, cls: type[Expr], known: Facts) -> list[_Part] | None:
     """The conditions with one more; None if the whole is decided."""
-    opposite = not_(p)
-    if opposite in kept:
+    opposite = not_(new.condition)
+    if any(k.condition is opposite for k in kept):
         return None
-    x = _sum_below(p, known)
+    x = new.below
     if x is None:
-        return [*kept, p]
+        return [*kept, new]
     out = []
-    for k in kept:
-        y = _sum_below(k, known)
+    for old in kept:
+        y = old.below
         if y is None or not any(a in y.terms for a in x.terms):
-            out.append(k)
+            out.append(old)
             continue
         apart, both = known.sum_bounds(x - y), known.sum_bounds(x + y)
         if cls is And and both.lo is not None and both.lo > -2:
@@ -266,8 +274,8 @@ def _joined(kept: list[Expr], p: Expr, cls: type[Expr], known: Facts) -> list[Ex
         if old_implies_new if cls is And else new_implies_old:
             return kept
         if not (new_implies_old if cls is And else old_implies_new):
-            out.append(k)
-    return [*out, p]
+            out.append(old)
+    return [*out, new]
 
 
 def _sum_below(p: Expr, known: Facts) -> Linear | None:
@@ -280,5 +288,3 @@ def _sum_below(p: Expr, known: Facts) -> Linear | None:
             return x.plus_constant(-1) if x is not None else None
         case _:
             return None
-
-

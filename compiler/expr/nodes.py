@@ -17,10 +17,10 @@ An expression has a dtype and, given values of its variables and buffers, one va
   type. ``cast`` to bool is ``x != 0``.
 - Operands have no evaluation order, since nothing has an effect.
 
-Identity is structure: compare with ``is``. ``==`` is never overloaded; use ``eq(a, b)``.
-The operators ``+ - * // % < <= > >= & | ~`` build nodes through the functions of this module, which fold
-constants and drop neutral elements, so that trivial nodes do not arise; what needs to know ranges is
-the simplifier's.
+Identity is structure: compare with ``is``. ``==`` is never overloaded; use ``eq(a, b)``. The
+operators ``+ - * // % < <= > >= & | ~`` build nodes through the functions of this module, which
+fold constants and drop neutral elements, so that trivial nodes do not arise; what needs to know
+ranges is the simplifier's.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
 from planish.compiler.dtypes import ALL, BOOL, F32, F64, I64, DType
 from planish.compiler.errors import TypeCheckError
+
 from .interned import Interned
 
 Scalar: TypeAlias = int | float | bool
@@ -152,7 +153,7 @@ class Const(Expr):
     value: Scalar
     type: DType = I64
 
-    dtype = property(lambda self: self.type)  # type: ignore[assignment]
+    dtype = property(lambda self: self.type)
 
 
 @node
@@ -162,7 +163,7 @@ class Var(Expr):
     name: str
     type: DType = I64
 
-    dtype = property(lambda self: self.type)  # type: ignore[assignment]
+    dtype = property(lambda self: self.type)
 
 
 class Binary(Expr):
@@ -172,6 +173,10 @@ class Binary(Expr):
     symbol: ClassVar[str]
     lhs: Expr
     rhs: Expr
+
+    if TYPE_CHECKING:  # every subclass has this one, made by dataclass
+
+        def __init__(self, lhs: Expr, rhs: Expr) -> None: ...
 
     @property
     def dtype(self) -> DType:
@@ -344,8 +349,8 @@ class Not(Expr):
 
     operand: Expr
 
-    dtype = property(lambda self: BOOL)  # type: ignore[assignment]
-    children = property(lambda self: (self.operand,))  # type: ignore[assignment]
+    dtype = property(lambda self: BOOL)
+    children = property(lambda self: (self.operand,))
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         return not_(*children)
@@ -366,7 +371,7 @@ class Select(Expr):
         except AttributeError:
             return _inherit_dtype(self)
 
-    children = property(lambda self: (self.condition, self.then, self.other))  # type: ignore[assignment]
+    children = property(lambda self: (self.condition, self.then, self.other))
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         return select(*children)
@@ -379,8 +384,8 @@ class Cast(Expr):
     operand: Expr
     type: DType
 
-    dtype = property(lambda self: self.type)  # type: ignore[assignment]
-    children = property(lambda self: (self.operand,))  # type: ignore[assignment]
+    dtype = property(lambda self: self.type)
+    children = property(lambda self: (self.operand,))
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         return cast(children[0], self.type)
@@ -394,8 +399,8 @@ class Call(Expr):
     args: tuple[Expr, ...]
     type: DType
 
-    dtype = property(lambda self: self.type)  # type: ignore[assignment]
-    children = property(lambda self: self.args)  # type: ignore[assignment]
+    dtype = property(lambda self: self.type)
+    children = property(lambda self: self.args)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         return Call(self.name, children, self.type)
@@ -409,8 +414,8 @@ class Load(Expr):
     indices: tuple[Expr, ...]
     type: DType
 
-    dtype = property(lambda self: self.type)  # type: ignore[assignment]
-    children = property(lambda self: self.indices)  # type: ignore[assignment]
+    dtype = property(lambda self: self.type)
+    children = property(lambda self: self.indices)
 
     def rebuild(self, children: tuple[Expr, ...]) -> Expr:
         return Load(self.buffer, children, self.type)
@@ -469,7 +474,7 @@ def _is(e: Expr, value: int) -> bool:
 
 
 def _arith(cls: type[Binary], fold: Callable[[Any, Any], Any]) -> Callable[[Like, Like], Expr]:
-    """A constructor that folds two constants with ``fold`` (integers; floats in their own width)."""
+    """A constructor that folds two constants with ``fold``, floats in their own width."""
 
     def make(a: Like, b: Like) -> Expr:
         x, y = _pair(a, b, cls.symbol)
@@ -504,11 +509,13 @@ _max = _arith(Max, lambda a, b: np.maximum(a, b) if isinstance(a, np.generic) el
 
 
 def add(a: Like, b: Like) -> Expr:
+    """The sum."""
     x, y = _pair(a, b, "+")
     return y if _is(x, 0) else x if _is(y, 0) else _add(x, y)
 
 
 def sub(a: Like, b: Like) -> Expr:
+    """The difference."""
     x, y = _pair(a, b, "-")
     if x is y and x.dtype.is_int:
         return const(0, x.dtype)
@@ -516,6 +523,7 @@ def sub(a: Like, b: Like) -> Expr:
 
 
 def mul(a: Like, b: Like) -> Expr:
+    """The product."""
     x, y = _pair(a, b, "*")
     if _is(x, 0) or _is(y, 0):
         return const(0, x.dtype)
@@ -523,11 +531,13 @@ def mul(a: Like, b: Like) -> Expr:
 
 
 def floordiv(a: Like, b: Like) -> Expr:
+    """The quotient of integers, rounded towards minus infinity."""
     x, y = _pair(a, b, "//")
     return x if _is(y, 1) else _floordiv(x, y)
 
 
 def floormod(a: Like, b: Like) -> Expr:
+    """The remainder of ``floordiv``."""
     x, y = _pair(a, b, "%")
     return const(0, x.dtype) if _is(y, 1) else _floormod(x, y)
 
@@ -539,11 +549,13 @@ def neg(a: Like) -> Expr:
 
 
 def minimum(a: Like, b: Like) -> Expr:
+    """The lesser; NaN if either is."""
     x, y = _pair(a, b, "min")
     return x if x is y else _min(x, y)
 
 
 def maximum(a: Like, b: Like) -> Expr:
+    """The greater; NaN if either is."""
     x, y = _pair(a, b, "max")
     return x if x is y else _max(x, y)
 
@@ -606,6 +618,7 @@ def any_of(*conditions: Like) -> Expr:
 
 
 def not_(a: Like) -> Expr:
+    """The negation of a bool."""
     x = as_expr(a)
     match x:
         case Const(value):
@@ -621,6 +634,7 @@ def not_(a: Like) -> Expr:
 
 
 def select(condition: Like, then: Like, other: Like) -> Expr:
+    """``then`` where the condition holds, else ``other``."""
     x, y = _pair(then, other, "select")
     c = as_expr(condition)
     if isinstance(c, Const):
@@ -629,6 +643,7 @@ def select(condition: Like, then: Like, other: Like) -> Expr:
 
 
 def cast(a: Like, dtype: DType) -> Expr:
+    """The value converted to ``dtype``."""
     x = as_expr(a)
     if x.dtype is dtype:
         return x

@@ -1,13 +1,13 @@
 """Rewriting by rules: plain functions, one per rule, registered by the class of node they look at.
 
 A rule gives another expression of the same value, or None. One that needs nothing but the node is
-registered with ``rule`` and states itself in its docstring, ``x - 0.0 -> x``; ``statement`` parses that, and
-a test holds the rule to it. One that needs to know ranges is registered with ``given`` and also takes
-the facts.
+registered with ``rule`` and states itself in its docstring, ``x - 0.0 -> x``; ``statement`` parses
+that, and a test holds the rule to it. One that needs to know ranges is registered with ``given``
+and also takes the facts.
 
-The engine is a loop, not a recursion; it sees a node after its operands are settled, and works on every
-distinct node once. Its *fuel* bounds the number of steps: rules that undo each other are an error
-that names the set and the node, not a hang.
+The engine is a loop, not a recursion; it sees a node after its operands are settled, and works on
+every distinct node once. Its *fuel* bounds the number of steps: rules that undo each other are an
+error that names the set and the node, not a hang.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATEMENT: Final = Scope(
         **dict.fromkeys(("u", "v", "w"), I32),
     }
 )
-"""What names mean in statements of rules: p, q, r are bool, a, b, c f32, u, v, w i32, others i64."""
+"""Names in statements of rules: p, q, r are bool, a, b, c are f32, u, v, w are i32, others i64."""
 
 _CHAIN: Final = 500
 """How often a node may be rewritten before the rules are taken to go in circles."""

@@ -7,33 +7,43 @@ from typing import Final
 
 from .intervals import Facts
 from .linear import Linear, factors, linear, monomial, ratio
-from .nodes import Const, Expr, FloorDiv, FloorMod, Max, Min, Select
+from .nodes import Const, Expr, FloorDiv, FloorMod, Max, Min, Mul, Select
 
 STEPS: Final = 12
-"""How many sums are looked at before the search gives up."""
+"""How many sums are looked at before the search gives up; more where conditions are given."""
 
 
 def not_negative(x: Linear, known: Facts) -> bool:
     """Whether x >= 0 certainly holds.
 
-    Either its interval says so, or it does with an atom replaced by something that makes x less: y % d
-    by 0 or d - 1, y // c by (y - c + 1) / c or y / c, min and max by an operand, or what is given.
+    Either its interval says so, or it does with an atom replaced by something that makes x less: y
+    % d by 0 or d - 1, y // c by (y - c + 1) / c or y / c, min and max by an operand, or what is
+    given.
     """
-    return _search(x, known, [STEPS])
+    lo, hi = known.sum_bounds(x)
+    if lo is not None and lo >= 0:
+        return True
+    if hi is not None and hi < 0:
+        return False
+    if not known.given and not _RELAXED.intersection(map(type, x.terms)):
+        return False
+    steps = [4 * STEPS if known.given else STEPS]
+    # Short proofs first: a long way down the wrong branch would use up the steps.
+    return any(_search(x, known, depth, steps) for depth in (1, 2, 4))
 
 
-def _search(x: Linear, known: Facts, steps: list[int]) -> bool:
+def _search(x: Linear, known: Facts, depth: int, steps: list[int]) -> bool:
     lo, hi = known.sum_bounds(x)
     if lo is not None and lo >= 0:
         return True
     steps[0] -= 1
-    if steps[0] < 0 or not x.terms or (hi is not None and hi < 0):
+    if depth == 0 or steps[0] < 0 or (hi is not None and hi < 0):
         return False
-    if any(_search(y, known, steps) for y in _given(x, known)):
+    if any(_search(y, known, depth - 1, steps) for y in _given(x, known)):
         return True
     for atom, c in x.terms.items():
         for one_is_enough, choices in _relaxed(x, atom, c, known):
-            test = (_search(y, known, steps) for y in choices)
+            test = (_search(y, known, depth - 1, steps) for y in choices)
             if any(test) if one_is_enough else all(test):
                 return True
             if steps[0] < 0:
@@ -43,9 +53,12 @@ def _search(x: Linear, known: Facts, steps: list[int]) -> bool:
 
 def _given(x: Linear, known: Facts) -> Iterator[Linear]:
     """x less a multiple of something given not to be negative, where that removes an atom."""
-    for fact in known.given:
-        for atom, c in fact.terms.items():
-            for mine, k in x.terms.items():
+    if not known.given:
+        return
+    # What is subtracted is what keeps x from being positive.
+    for mine, k in sorted(x.terms.items(), key=lambda t: t[1] > 0):
+        for fact in known.given:
+            for atom, c in fact.terms.items():
                 if k * c > 0 and k % c == 0 and (times := ratio(mine, atom)) is not None:
                     if isinstance(times, int):
                         yield x.plus(fact, -(k // c))
@@ -56,6 +69,9 @@ def _given(x: Linear, known: Facts) -> Iterator[Linear]:
 def _nonnegative_atom(atom: Expr, known: Facts) -> bool:
     lo = known.bounds(atom).lo
     return lo is not None and lo >= 0
+
+
+_RELAXED: Final = {Min, Max, Select, FloorMod, FloorDiv, Mul}
 
 
 def _relaxed(

@@ -1,7 +1,8 @@
 """The simplifier: expressions in a canonical, cheap form, given the ranges of their variables.
 
-``simplify(e, ranges)`` has the value of ``e`` for all values of the variables in their ranges. Variables that are
-not in ``ranges`` are unbounded. ``given`` are conditions that are true as well, such as ``j < w``.
+``simplify(e, ranges)`` has the value of ``e`` for all values of the variables in their ranges.
+Variables that are not in ``ranges`` are unbounded. ``given`` are conditions that are true as well,
+such as ``j < w``.
 """
 
 from __future__ import annotations

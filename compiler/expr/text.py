@@ -1,8 +1,8 @@
 """Expressions as text: a subset of Python that parses back to the same object.
 
 ``parse(show(e), env) is e``. Integers without a suffix are ``i64``; other constants carry their
-dtype as a call, ``f32(0.5)``; variables of another dtype than ``i64`` are declared in ``env``, buffers
-too: a load is written ``x[i, j]``.
+dtype as a call, ``f32(0.5)``; variables of another dtype than ``i64`` are declared in ``env``,
+buffers too: a load is written ``x[i, j]``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Final
 
 from planish.compiler.dtypes import ALL, BOOL, I64, DType
 from planish.compiler.errors import ParseError
+
 from . import nodes as n
 from .nodes import Binary, Call, Cast, Const, Expr, Load, Max, Min, Not, Select, Var
 
 _PRECEDENCE: Final = {
-    "or": 1, "and": 2, "not": 3, "==": 4, "!=": 4, "<": 4, "<=": 4, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7,
-    "%": 7,
+    "or": 1, "and": 2, "not": 3, "==": 4, "!=": 4, "<": 4, "<=": 4,
+    "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7,
 }  # fmt: skip
 _ATOM: Final = 9
 
@@ -122,11 +123,11 @@ def parse(text: str, scope: Scope | None = None) -> Expr:
     return from_ast(tree, scope or Scope())
 
 
-_BINARY: Final = {
+_BINARY: Final[dict[type[ast.AST], type[Binary]]] = {
     ast.Add: n.Add, ast.Sub: n.Sub, ast.Mult: n.Mul, ast.Div: n.Div, ast.FloorDiv: n.FloorDiv,
     ast.Mod: n.FloorMod, ast.Eq: n.Eq, ast.NotEq: n.Ne, ast.Lt: n.Lt, ast.LtE: n.Le,
 }  # fmt: skip
-_SWAPPED: Final = {ast.Gt: n.Lt, ast.GtE: n.Le}
+_SWAPPED: Final[dict[type[ast.AST], type[Binary]]] = {ast.Gt: n.Lt, ast.GtE: n.Le}
 
 
 def from_ast(tree: ast.expr, scope: Scope) -> Expr:
@@ -137,14 +138,16 @@ def from_ast(tree: ast.expr, scope: Scope) -> Expr:
         raise ParseError("the expression is nested too deeply") from error
 
 
-def _binary(cls: type[Expr], x: Expr, y: Expr) -> Expr:
+def _binary(cls: type[Binary], x: Expr, y: Expr) -> Expr:
     if x.dtype is not y.dtype:
         raise ParseError(f"operands are {x.dtype} and {y.dtype}", node=f"{x!r}  and  {y!r}")
     return cls(x, y)
 
 
 def _from_ast(tree: ast.expr, scope: Scope) -> Expr:
-    sub = lambda t: _from_ast(t, scope)  # noqa: E731
+    def sub(t: ast.expr) -> Expr:
+        return _from_ast(t, scope)
+
     match tree:
         case ast.Constant(bool(value)):
             return Const(value, BOOL)

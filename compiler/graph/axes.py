@@ -1,8 +1,8 @@
 """What operators do when the axes of what they read are named differently.
 
-An operand that is ``transpose(source, perm)`` has its axis k from axis ``perm[k]`` of the source. For an operator on such
-operands, ``renamed`` gives the operator that does the same to the sources, and the permutation that is
-left behind it: ``op(transpose(x, perm)) == transpose(renamed(x), behind)``.
+An operand that is ``transpose(source, perm)`` has its axis k from axis ``perm[k]`` of the source.
+For an operator on such operands, ``renamed`` gives the operator that does the same to the sources,
+and the permutation that is left behind it: ``op(transpose(x, perm)) == transpose(new(x), behind)``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def only_ones_move(perm: Perm, shape: Shape) -> bool:
 
 
 def renamed(op: Op, perm: Perm, out_rank: int) -> Renamed:
-    """The operator on the sources of operands that are transposed by ``perm``, and what is left; None if there is none."""
+    """The operator on the sources of operands transposed by ``perm``, and what is left behind."""
     if is_elementwise(op):
         front = out_rank - len(perm)
         return (op, (*range(front), *(p + front for p in perm))) if front >= 0 else None
@@ -166,7 +166,9 @@ def blocks(before: Shape, after: Shape) -> list[Block]:
     """
     left = [k for k, d in enumerate(before) if not is_one(d)]
     right = [k for k, d in enumerate(after) if not is_one(d)]
-    if len(left) == len(right) and all(before[i] is after[j] for i, j in zip(left, right, strict=True)):
+    if len(left) == len(right) and all(
+        before[i] is after[j] for i, j in zip(left, right, strict=True)
+    ):
         return [((i,), (j,)) for i, j in zip(left, right, strict=True)]
     found = split_groups([before[k] for k in left], [after[k] for k in right])
     return [(tuple(left[a:b]), tuple(right[c:d])) for (a, b), (c, d) in found]
@@ -184,7 +186,11 @@ def reshape_of_transpose(
     origin: list[tuple[int, Block]] = []
     for ins, outs in found:
         places = [perm[k] for k in ins]
-        span = [k for k in range(min(places), max(places) + 1) if not is_one(source[k])] if places else []
+        span = (
+            [k for k in range(min(places), max(places) + 1) if not is_one(source[k])]
+            if places
+            else []
+        )
         if places != span or not places:
             return None
         origin.append((places[0], (ins, outs)))

@@ -1,12 +1,13 @@
 """One form for what can be written in several: what follows looks for few shapes of program.
 
-Every rule holds to the last bit, for NaN, infinities and zeros of either sign too: ``x + 0.0`` stays, since it
-turns -0.0 into 0.0, and ``x + -0.0`` goes.
+Every rule holds to the last bit, for NaN, infinities and zeros of either sign too: ``x + 0.0``
+stays, since it turns -0.0 into 0.0, and ``x + -0.0`` goes.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -57,12 +58,6 @@ def _all(array: Any, number: float) -> bool:
     if array.dtype.kind in "iub" or number != 0:
         return True
     return bool((np.signbit(array.astype(np.float64)) == (math.copysign(1, number) < 0)).all())
-
-
-@IDENTITIES.rule("identity")
-def identity(s: Site, node: Node) -> Replacement:
-    """identity(x) -> x"""
-    return node.inputs[0]
 
 
 @IDENTITIES.rule("add")
@@ -207,15 +202,19 @@ def to_clip(s: Site, node: Node) -> Replacement:
 
 @IDENTITIES.rule("clip")
 def clip_open(s: Site, node: Node) -> Replacement:
-    """clip(x) -> x; clip(x, 0) -> relu(x)"""
+    """clip(x) -> x, and of floats clip(x, -inf, inf) -> x; clip(x, 0) -> relu(x)"""
     assert isinstance(node.op, Clip)
-    x = node.inputs[0]
+    x, low, high = node.inputs[0], node.op.low, node.op.high
     assert x is not None
-    if node.op.high is not None:
+    if low == -math.inf or high == math.inf:
+        return s.make(
+            Clip(None if low == -math.inf else low, None if high == math.inf else high), x
+        )
+    if high is not None:
         return None
-    if node.op.low is None:
+    if low is None:
         return x
-    return s.make(Relu(), x) if node.op.low == 0 and x.type.dtype.kind in "fi" else None
+    return s.make(Relu(), x) if low == 0 and x.type.dtype.kind in "fi" else None
 
 
 @IDENTITIES.rule("clip", "relu")
@@ -239,6 +238,7 @@ def _bounds(node: Node) -> tuple[float | None, float | None]:
 # ---------------------------------------------------------------------------------- reductions
 
 _OF_ONE: Final = ("sum", "mean", "max", "min", "prod")
+_REDUCTIONS: Final = (*_OF_ONE, "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
 
 
 @IDENTITIES.rule(*(f"reduce_{k}" for k in _OF_ONE))
@@ -251,6 +251,17 @@ def reduce_one(s: Site, node: Node) -> Replacement:
         return None
     shape = node.outputs[0].type.shape
     return x if same_shape(shape, x.type.shape) else s.make(Reshape(shape), x)
+
+
+@IDENTITIES.rule(*(f"reduce_{k}" for k in _REDUCTIONS), "argmax", "argmin")
+def keep_dimensions(s: Site, node: Node) -> Replacement:
+    """reduce(x, keepdims=False) -> reshape(reduce(x, keepdims=True)): the view moves out of the way"""
+    op: Any = node.op
+    if op.keepdims:
+        return None
+    return s.make(
+        Reshape(node.outputs[0].type.shape), s.make(replace(op, keepdims=True), *node.inputs)
+    )
 
 
 @IDENTITIES.rule("global_average_pool", "global_max_pool")

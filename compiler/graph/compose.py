@@ -1,7 +1,8 @@
 """Patterns of exported models that are one operator of ours: activations, normalisations, softmax.
 
-One operator of several stages becomes one kernel. The constants of an approximation are compared within the precision
-with which models write them down; what is composed differs from its parts by roundings only.
+One operator of several stages becomes one kernel. The constants of an approximation are compared
+within the precision with which models write them down; what is composed differs from its parts by
+roundings only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections import Counter
 from typing import Final
 
 from planish.compiler.dtypes import BF16, F16
+from planish.compiler.expr.nodes import Const
+from planish.compiler.expr.sizes import volume
 from planish.compiler.ops.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish
 from planish.compiler.ops.base import is_one
+from planish.compiler.ops.elementwise import Add, Mul, Sub
 from planish.compiler.ops.normalization import LayerNorm, RMSNorm
 from planish.compiler.ops.power import PowScalar
 from planish.compiler.ops.reduction import ReduceMax, ReduceMean, ReduceSum
@@ -20,10 +24,10 @@ from planish.compiler.ops.softmax import Softmax
 
 from .axes import inverse
 from .ir import Graph, Node, Replacement, Value
-from .match import Rules, Site, same_shape
+from .match import Rules, Site, is_elementwise, same_shape
 
 COMPOSITIONS: Final = Rules("compose")
-CLOSE: Final = 1e-3  # how far a model's sqrt(2 / pi) may be from ours, relatively
+CLOSE: Final = 1e-5  # how far a model's sqrt(2 / pi) may be from ours, relatively
 DEPTH: Final = 6  # multiplications in a product
 
 
@@ -35,7 +39,9 @@ def compose(graph: Graph) -> Graph:
 # ------------------------------------------------------------------------------------ products
 
 
-def factors(s: Site, v: Value, depth: int = DEPTH, root: bool = True) -> tuple[float, Counter[Value]]:
+def factors(
+    s: Site, v: Value, depth: int = DEPTH, root: bool = True
+) -> tuple[float, Counter[Value]]:
     """A value as a number times factors with exponents: through products that nobody else reads."""
     node = s.makers.get(v)
     whole: tuple[float, Counter[Value]] = (1.0, Counter({v: 1}))
@@ -107,7 +113,7 @@ def offset(s: Site, v: Value) -> tuple[Value, float] | None:
 
 @COMPOSITIONS.rule("mul", "div")
 def activation(s: Site, node: Node) -> Replacement:
-    """x * g(x) -> gelu(x), swish(x), hard_swish(x) or mish(x), in the many ways in which they are written"""
+    """x * g(x) -> gelu(x), swish(x), hard_swish(x) or mish(x), in any of the ways to write them"""
     if not node.outputs[0].type.dtype.is_float:
         return None
     number, found = factors(s, node.outputs[0])
@@ -232,73 +238,166 @@ def _mean(s: Site, v: Value | None) -> tuple[Value, tuple[int, ...]] | None:
     return None if x is None else (x, node.op.over(x.type.rank))
 
 
-def _over_root(s: Site, node: Node) -> tuple[Value, Value, float] | None:
-    """y / sqrt(v + epsilon) as y, v and epsilon."""
-    for k in (1, 0):
-        y, root = node.inputs[1 - k], node.inputs[k]
-        if node.op.name == "div" and k == 0:
-            return None
-        inverse_root = node.op.name == "mul"
-        maker = s.maker(root)
-        if maker is not None and inverse_root:
-            if maker.op.name == "reciprocal":
-                maker, inverse_root = s.maker(maker.inputs[0]), False
-            elif maker.op.name == "div" and s.scalar(maker.inputs[0]) == 1:
-                maker, inverse_root = s.maker(maker.inputs[1]), False
-        if maker is None or y is None or maker.inputs[0] is None:
+@COMPOSITIONS.rule("mul")
+def mean(s: Site, node: Node) -> Replacement:
+    """reduce_sum(x) * (1 / n) -> reduce_mean(x)"""
+    for k in (0, 1):
+        number, inner = s.scalar(node.inputs[k]), s.maker(node.inputs[1 - k], "reduce_sum")
+        if number is None or inner is None or not isinstance(inner.op, ReduceSum):
             continue
-        exponent = getattr(maker.op, "exponent", 0.5 if maker.op.name == "sqrt" else None)
-        if exponent != (-0.5 if inverse_root else 0.5):
+        x, out = inner.inputs[0], node.outputs[0].type
+        if (
+            x is None
+            or not out.dtype.is_float
+            or not same_shape(inner.outputs[0].type.shape, out.shape)
+        ):
             continue
-        parts = offset(s, maker.inputs[0])
-        if parts is not None and parts[1] >= 0:
-            return y, *parts
+        size = volume(x.type.shape[axis] for axis in inner.op.over(x.type.rank))
+        if isinstance(size, Const) and size.value and close(number, 1 / int(size.value)):
+            return s.make(ReduceMean(inner.op.axes, inner.op.keepdims), x)
+    return None
+
+
+def _inverse_root(s: Site, v: Value | None) -> tuple[Value, float] | None:
+    """1 / sqrt(w + epsilon) as w and epsilon."""
+    node = s.maker(v, "reciprocal", "div", "pow_scalar")
+    if node is None:
+        return None
+    if isinstance(node.op, PowScalar):
+        root: Value | None = node.inputs[0] if node.op.exponent == -0.5 else None
+        return None if root is None else offset(s, root)
+    if node.op.name == "div" and s.scalar(node.inputs[0]) != 1:
+        return None
+    return _root(s, node.inputs[-1])
+
+
+def _root(s: Site, v: Value | None) -> tuple[Value, float] | None:
+    """sqrt(w + epsilon) as w and epsilon."""
+    node = s.maker(v, "sqrt", "pow_scalar")
+    if node is None or getattr(node.op, "exponent", 0.5) != 0.5 or node.inputs[0] is None:
+        return None
+    return offset(s, node.inputs[0])
+
+
+def _over_root(s: Site, node: Node) -> tuple[Value, Value | None, Value, float] | None:
+    """y / sqrt(w + epsilon) * p as y, p, w and epsilon."""
+    a, b = node.inputs
+    assert a is not None and b is not None
+    if node.op.name == "div":
+        found = _root(s, b)
+        return None if found is None else (a, None, *found)
+    for y, root in ((a, b), (b, a)):
+        if (found := _inverse_root(s, root)) is not None:
+            return y, None, *found
+        inner = s.maker(root, "mul")
+        if inner is None:
+            continue
+        for p, r in (inner.inputs, inner.inputs[::-1]):
+            if (
+                p is not None
+                and p in s.graph.constants
+                and (found := _inverse_root(s, r)) is not None
+            ):
+                return y, p, *found
     return None
 
 
 @COMPOSITIONS.rule("mul", "div")
 def normalization(s: Site, node: Node) -> Replacement:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) -> layer_norm(x); x / sqrt(mean(x^2) + eps) -> rms_norm(x)"""
+    """(x - mean(x)) / sqrt(variance(x) + eps) -> layer_norm(x), and the same for rms_norm"""
     found = _over_root(s, node)
     if found is None or found[0].type.dtype in (F16, BF16):
         return None
-    y, variance, epsilon = found
-    mean = _mean(s, variance)
-    if mean is None or not same_shape(y.type.shape, node.outputs[0].type.shape):
+    y, p, variance, epsilon = found
+    if epsilon < 0 or not same_shape(y.type.shape, node.outputs[0].type.shape):
         return None
-    square, axes = mean
-    base = _squared(s, square)
-    if base is None:
-        return None
-    centred = _centred(s, base, axes)
+    out = _normalized(s, y, variance, epsilon)
+    return out if out is None or p is None else s.make(Mul(), out, p)
+
+
+def _normalized(s: Site, y: Value, variance: Value, epsilon: float) -> Value | None:
     rank = y.type.rank
-    first = rank - len(axes)
-    trailing = axes == tuple(range(first, rank))
-    if centred is not None and (y is base or _centred(s, y, axes) is centred):
-        if trailing:
-            return s.make(LayerNorm(first - rank, epsilon), centred)
-        if axes == (1,) and rank > 2:  # over the channels, which go last
+    centred = _centred(s, y)
+    if centred is not None and _is_variance(s, variance, *centred):
+        x, axes = centred
+        if axes == tuple(range(rank - len(axes), rank)):
+            return s.make(LayerNorm(-len(axes), epsilon), x)
+        if axes == (1,) and rank > 2 and _is_convolved(s, x):  # its channels will be last
             perm = (0, *range(2, rank), 1)
-            normal = s.make(LayerNorm(-1, epsilon), s.make(Transpose(perm), centred))
+            normal = s.make(LayerNorm(-1, epsilon), s.make(Transpose(perm), x))
             return s.make(Transpose(inverse(perm)), normal)
-    if y is base and trailing:
-        return s.make(RMSNorm(first - rank, epsilon), y)
-    return None
-
-
-def _centred(s: Site, v: Value, axes: tuple[int, ...]) -> Value | None:
-    """x, if v is x - mean(x)."""
-    node = s.maker(v, "sub")
-    if node is None:
+    mean = _mean(s, variance)
+    if mean is None or _squared(s, mean[0]) is not y:
         return None
-    x, m = node.inputs
-    mean = _mean(s, m)
-    return x if mean is not None and mean[0] is x and mean[1] == axes else None
+    axes = mean[1]
+    if axes != tuple(range(rank - len(axes), rank)):
+        return None
+    return s.make(RMSNorm(-len(axes), epsilon), y)
+
+
+def _is_convolved(s: Site, v: Value | None, depth: int = DEPTH) -> bool:
+    """Whether a value follows from a convolution element by element."""
+    node = s.maker(v)
+    if node is None or v is None or depth == 0:
+        return False
+    if node.op.name in ("conv", "conv_transpose"):
+        return True
+    full = [x for x in node.operands if same_shape(x.type.shape, v.type.shape)]
+    return is_elementwise(node.op) and any(_is_convolved(s, x, depth - 1) for x in full)
+
+
+def _centred(s: Site, v: Value) -> tuple[Value, tuple[int, ...]] | None:
+    """x and axes, if v is x - mean(x, axes)."""
+    node = s.maker(v, "sub")
+    mean = None if node is None else _mean(s, node.inputs[1])
+    return mean if node is not None and mean is not None and mean[0] is node.inputs[0] else None
+
+
+def _is_variance(s: Site, v: Value, x: Value, axes: tuple[int, ...]) -> bool:
+    """Whether v is mean((x - mean(x))^2), or mean(x^2) - mean(x)^2 held above 0."""
+    mean = _mean(s, v)
+    if mean is not None:
+        base = _squared(s, mean[0])
+        return mean[1] == axes and base is not None and _centred(s, base) == (x, axes)
+    held = s.maker(v, "relu")
+    difference = s.maker(v if held is None else held.inputs[0], "sub")
+    if difference is None:
+        return False
+    square, base = _mean(s, difference.inputs[0]), _squared(s, difference.inputs[1])
+    if square is None or square[1] != axes or _squared(s, square[0]) is not x:
+        return False
+    return _mean(s, base) == (x, axes)
+
+
+@COMPOSITIONS.rule("add")
+def shifted_product(s: Site, node: Node) -> Replacement:
+    """x * k + (b - mean(x) * k) -> (x - mean(x)) * k + b, where k is the inverse of a root"""
+    for product, rest in (node.inputs, node.inputs[::-1]):
+        first, difference = s.maker(product, "mul"), s.maker(rest, "sub")
+        second = None if difference is None else s.maker(difference.inputs[1], "mul")
+        if first is None or second is None or difference is None:
+            continue
+        for x, k in (first.inputs, first.inputs[::-1]):
+            if k not in second.inputs or x is None or k is None:
+                continue
+            m = second.inputs[1] if second.inputs[0] is k else second.inputs[0]
+            found = _mean(s, m)
+            inner = s.maker(k, "mul")
+            roots = [k] if inner is None else inner.inputs
+            if (
+                found is None
+                or found[0] is not x
+                or all(_inverse_root(s, r) is None for r in roots)
+            ):
+                continue
+            y = s.make(Mul(), s.make(Sub(), x, m), k)
+            return s.make(Add(), y, difference.inputs[0])
+    return None
 
 
 @COMPOSITIONS.rule("mul", "add")
 def normalization_parameters(s: Site, node: Node) -> Replacement:
-    """layer_norm(x) * scale + bias -> layer_norm(x, scale, bias); rms_norm(x) * scale -> rms_norm(x, scale)"""
+    """layer_norm(x) * scale + bias -> layer_norm(x, scale, bias), and the same for rms_norm"""
     for k in (0, 1):
         y, p = node.inputs[k], node.inputs[1 - k]
         inner = s.maker(y, "layer_norm", "rms_norm")
@@ -325,7 +424,7 @@ def normalization_parameters(s: Site, node: Node) -> Replacement:
 
 @COMPOSITIONS.rule("div", "mul")
 def softmax(s: Site, node: Node) -> Replacement:
-    """exp(x - max(x)) / sum(exp(x - max(x))) -> softmax(x)"""
+    """Softmax: e / sum(e) with e = exp(x - max(x)) -> softmax(x)"""
     for e, total in (node.inputs, node.inputs[::-1]):
         if node.op.name == "mul":
             reciprocal = s.maker(total, "reciprocal")

@@ -1,17 +1,19 @@
 """Group the nodes of a graph into the functions that are compiled.
 
-What can be fused follows from the tensor expressions. A node is *injective* (each element of the result comes from
-elements of the inputs, without a reduction), a *contraction* (a sum of products), another *reduction*, a *view* (the
-same elements in the same order: no code at all) or *opaque* (loops of its own). Groups grow around what is expensive:
+What can be fused follows from the tensor expressions. A node is *injective* (each element of the
+result comes from elements of the inputs, without a reduction), a *contraction* (a sum of products),
+another *reduction*, a *view* (the same elements in the same order: no code at all) or *opaque* (loops
+of its own). Groups grow around what is expensive:
 
-- what follows a contraction or a reduction element by element is its epilogue: computed while the result is in
-  registers or in the nearest cache;
-- what only moves elements in front of a contraction is read through: the operand is read where it is, by every
-  contraction that wants it;
-- chains of injective nodes are one pass.
+- what follows a contraction or a reduction element by element is its epilogue: computed while the
+  result is in registers or in the nearest cache;
+- what only moves elements in front of a contraction is read through: the operand is read where it
+  is, by every contraction that wants it;
+- chains of injective nodes are one pass; what is cheap is computed by each of several readers rather
+  than stored.
 
-A group has one result. A value is inside only if all its readers are: then no cycle can arise and nothing is stored
-that nobody asked for.
+A group has one result. Any other value is inside only if all its readers are: then no cycle can arise
+and nothing is stored that nobody asked for.
 """
 
 from __future__ import annotations
@@ -26,16 +28,19 @@ from planish.compiler.loop import te
 from planish.compiler.ops.base import is_one
 
 from .ir import Graph, Node, Value
+from .match import is_elementwise
 
 Kind: TypeAlias = Literal["injective", "contraction", "reduction", "view", "opaque"]
 # How an operand is read: each element for its own, along a permutation that keeps the last axis, each element for
 # a whole row behind it, or otherwise.
 Read: TypeAlias = tuple[Literal["same", "permuted", "prefix", "other"], tuple[int, ...]]
 
-VIEWS: Final = frozenset({"reshape", "identity"})
+VIEWS: Final = frozenset({"reshape"})
 MOVES: Final = frozenset({"transpose", "slice", "expand"})
 WINDOWS: Final = frozenset({"max_pool", "average_pool", "lp_pool"})
-CHEAP_CALLS: Final = frozenset({"abs", "neg", "sqrt", "floor", "ceil", "trunc", "round_even", "is_nan", "fma"})
+CHEAP_CALLS: Final = frozenset(
+    {"abs", "neg", "sqrt", "floor", "ceil", "trunc", "round_even", "is_nan", "fma"}
+)
 MAX_NODES: Final = 24  # of a group: longer chains are cut
 
 
@@ -71,7 +76,9 @@ def tensors(node: Node) -> tuple[te.Tensor, ...]:
 
 
 def _tensors(node: Node) -> tuple[list[te.Tensor | None], tuple[te.Tensor, ...]]:
-    inputs = [None if v is None else te.placeholder(v.type.shape, v.type.dtype) for v in node.inputs]
+    inputs = [
+        None if v is None else te.placeholder(v.type.shape, v.type.dtype) for v in node.inputs
+    ]
     out = node.op.compute(*inputs)
     return inputs, out if isinstance(out, tuple) else (out,)
 
@@ -82,7 +89,7 @@ class Facts:
 
     kind: Kind
     reads: tuple[Read, ...] = ()  # of an injective node: how each operand is read
-    moves: bool = False  # whether it gives its operand's elements at places that are sums of multiples of its own
+    moves: bool = False  # whether it only gives its operand's elements, at places found without division
     costly: bool = False  # whether it calls functions that take many operations
 
 
@@ -142,7 +149,9 @@ def _is_affine(t: te.Tensor) -> bool:
     """Whether a stage only moves elements, without divisions."""
     if not isinstance(t.body, Load):
         return False
-    return not any(isinstance(e, n.FloorDiv | n.FloorMod) for i in t.body.indices for e in n.walk(i))
+    return not any(
+        isinstance(e, n.FloorDiv | n.FloorMod) for i in t.body.indices for e in n.walk(i)
+    )
 
 
 def _read(t: te.Tensor, x: te.Tensor | None) -> Read:
@@ -204,7 +213,7 @@ class _Fusion:
         self.owner: dict[Value, _Open] = {}
         self.groups: list[_Open] = []
         self.order = {x: k for k, x in enumerate(graph.nodes)}
-        self.through = self._read_through()
+        self.through = self._read_through() | self._copied()
 
     def run(self) -> tuple[Group, ...]:
         for node in self.graph.nodes:
@@ -212,6 +221,7 @@ class _Fusion:
                 continue
             kind = self.kinds(node)
             mine = _Open([node], kind)
+            self._take_through(mine)
             self.groups.append(mine)
             for v in node.outputs:
                 self.owner[v] = mine
@@ -219,7 +229,6 @@ class _Fusion:
                 self._follow(mine)
             elif kind == "contraction":
                 mine.heavy = node.outputs[0]
-                self._take_moves(mine, node)
             elif kind == "reduction":
                 mine.heavy = node.outputs[0]
                 if node.op.name not in WINDOWS and len(node.outputs) == 1:
@@ -253,9 +262,40 @@ class _Fusion:
             return True
         return node.op.name == "slice" and getattr(node.op, "steps", (1,))[-1] == 1
 
-    def _take_moves(self, mine: _Open, node: Node) -> None:
-        """Put what the node reads through into its group."""
-        todo = list(node.operands)
+    def _copied(self) -> set[Node]:
+        """Light nodes that each of several readers had better compute for itself.
+
+        What they read is no more than what they would store.
+        """
+        out: set[Node] = set()
+        for node in reversed(self.graph.nodes):
+            facts = self.kinds.facts(node)
+            if facts.kind != "injective" or facts.costly or not is_elementwise(node.op):
+                continue
+            v = node.outputs[0]
+            readers = self.readers.get(v, ())
+            if v in self.kept or len(readers) < 2:
+                continue
+            whole = [x for x in node.operands if not _larger(v, x)]
+            stored = all(self.makers.get(x) is None or len(self.readers[x]) > 1 for x in whole)
+            if (
+                len(whole) == 1
+                and stored
+                and all(r in out or self._computes(r, v) for r in readers)
+            ):
+                out.add(node)
+        return out
+
+    def _computes(self, reader: Node, v: Value) -> bool:
+        """Whether a reader can compute an operand element by element, each of them once or so."""
+        facts = self.kinds.facts(reader)
+        if facts.kind == "injective":
+            return is_elementwise(reader.op) and not _larger(reader.outputs[0], v)
+        return facts.kind == "reduction" and reader.op.name.startswith("reduce_")
+
+    def _take_through(self, mine: _Open) -> None:
+        """Put the nodes that a group does not read the results of, but computes for itself, into it."""
+        todo = [v for x in mine.nodes for v in x.operands]
         while todo:
             maker = self.makers.get(todo.pop())
             if maker in self.through and maker not in mine.nodes:
@@ -266,10 +306,12 @@ class _Fusion:
     # ------------------------------------------------------------------------------------- growth
 
     def _follow(self, mine: _Open) -> None:
-        """Let an injective node join what it follows from: one heavy group, or any number of light ones."""
+        """Let an injective node join what it follows from: one heavy group, or many light ones."""
         before = list(mine.nodes)
         taken = self._gather(mine, _elementwise)
-        heavy = [g for g in self._closed(mine) if g.heavy is not None and self._is_epilogue(mine, g)]
+        heavy = [
+            g for g in self._closed(mine) if g.heavy is not None and self._is_epilogue(mine, g)
+        ]
         if heavy:
             target = max(heavy, key=lambda g: self.order[g.nodes[-1]])
             mine.kind, mine.heavy = target.kind, target.heavy
@@ -341,7 +383,9 @@ class _Fusion:
                 if how == "permuted" and target.kind == "reduction":
                     return False
                 before = order[v]
-                found.add(before if not perm else tuple(before[k] for k in perm) if before else perm)
+                found.add(
+                    before if not perm else tuple(before[k] for k in perm) if before else perm
+                )
             if len(found) > 1:
                 return False
             if found:

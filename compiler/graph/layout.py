@@ -1,9 +1,9 @@
-"""Channels last inside: convolutions and their like on data whose channels are neighbours in memory.
+"""Channels last inside: convolutions and the like on data whose channels are neighbours in memory.
 
-Every such operator gets a transpose in front and one behind. Transposes then travel down through whatever has axes
-that can be renamed, until they meet their inverses; the rest end at the graph's edges. A value that is
-there transposed is kept as its source and a permutation: the transpose itself is made once, for the
-readers that cannot do without it.
+Every such operator gets a transpose in front and one behind. Transposes then travel down through
+whatever has axes that can be renamed, until they meet their inverses; the rest end at the graph's
+edges. A value that is there transposed is kept as its source and a permutation: the transpose itself
+is made once, for the readers that cannot do without it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def channels_last(graph: Graph) -> Graph:
 
 
 def cost(graph: Graph) -> int:
-    """The elements that transposes move, but for those that a contraction reads or stores through."""
+    """The elements that transposes move, but for those that contractions read or store through."""
     s = Surroundings(graph)
     total = 0
     for node in graph.nodes:
@@ -248,7 +248,7 @@ class _Sinking:
     def operand(
         self, b: GraphBuilder, node: Node, k: int, v: Value | None, perm: Perm
     ) -> str | None:
-        """How an operand is brought into the source's order of axes; None if that is not worth it."""
+        """How an operand is brought into the source's order; None if that is not worth it."""
         if v is None or (k > 0 and node.op.name in _DATA_FIRST):
             return "as it is"
         if v in self.behind and self.behind[v][1] == perm:
@@ -283,7 +283,7 @@ def _wide(v: Value, rank: int) -> tuple[Expr, ...]:
 
 
 def _wanted(s: Surroundings) -> dict[Value, Perm]:
-    """The transposes that all readers of a value want of it: directly, or behind operators that keep axes."""
+    """The transposes that all readers of a value want of it, behind operators that keep axes too."""
     out: dict[Value, Perm] = {}
     for node in reversed(s.graph.nodes):
         for v in node.outputs:

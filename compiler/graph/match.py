@@ -6,14 +6,15 @@ round, until none fits any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from planish.compiler.errors import InternalError
-from planish.compiler.expr.nodes import Const, Expr
-from planish.compiler.expr.sizes import same
+from planish.compiler.expr.nodes import Expr
+from planish.compiler.expr.sizes import numbers, same
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.elementwise import Binary, Unary
+from planish.compiler.ops.shape import Reshape
 
 from .dce import eliminate_dead
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, TensorType, Value, rewrite
@@ -62,7 +63,10 @@ class Site(Surroundings):
 
     def all_of(self, op: Op, *inputs: Value | None) -> tuple[Value, ...]:
         """The results of ``op``, with the names and the origin of the node that they are for."""
-        now = (None if v is None else self.builder.now(v) for v in inputs)
+        now = [None if v is None else self.builder.now(v) for v in inputs]
+        array = self.builder.constants.get(now[0]) if len(now) == 1 and now[0] else None
+        if isinstance(op, Reshape) and array is not None and now[0] is not None:
+            return (self.constant(array.reshape(numbers(op.shape)), now[0].name),)
         own = op.name == self.node.op.name
         names = [v.name if own else f"{v.name}_{op.name}" for v in self.node.outputs]
         return self.builder.apply(op, *now, names=names, origin=self.node.origin)
@@ -76,7 +80,7 @@ Rule: TypeAlias = Callable[[Site, Node], Replacement]
 
 
 class Rules:
-    """Rules by the names of the operators that they look at, tried in the order in which they stand."""
+    """Rules by the names of the operators that they look at, tried in order."""
 
     def __init__(self, name: str, *parts: Rules) -> None:
         self.name = name
@@ -140,13 +144,3 @@ def same_shape(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
 def same_type(a: TensorType, b: TensorType) -> bool:
     """Whether two types are known to be equal."""
     return a.dtype is b.dtype and same_shape(a.shape, b.shape)
-
-
-def numbers_of(dims: Iterable[Expr]) -> list[int] | None:
-    """Dimensions as numbers, if all are known."""
-    out = []
-    for d in dims:
-        if not isinstance(d, Const):
-            return None
-        out.append(int(d.value))
-    return out

@@ -1,10 +1,13 @@
 """Instance and group normalisation of channels-last data, in terms of sums over the leading axes.
 
-The operators themselves have their channels second. On channels-last data, means over the spatial axes run along
-whole rows of channels; those over a group's channels are left for a handful of numbers.
+The operators themselves have their channels second. On channels-last data, means over the spatial
+axes run along whole rows of channels; those over a group's channels are left for a handful of
+numbers.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from planish.compiler.dtypes import F32, F64
 from planish.compiler.expr.nodes import Const, Expr, as_expr
@@ -15,8 +18,6 @@ from planish.compiler.ops.reduction import ReduceMean
 from planish.compiler.ops.shape import Expand, Reshape
 
 from .ir import GraphBuilder, Node, Value
-
-import numpy as np
 
 
 def normalized_by_channel(
@@ -83,4 +84,6 @@ class _Maker:
         if groups is None:
             return v
         y = self(Reshape((as_expr(groups), as_expr(1))), v)
-        return self(Reshape((self.channels,)), self(Expand((as_expr(groups), self.each(groups))), y))
+        return self(
+            Reshape((self.channels,)), self(Expand((as_expr(groups), self.each(groups))), y)
+        )

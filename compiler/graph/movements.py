@@ -1,4 +1,4 @@
-"""Canonical forms of operators that move elements: what does nothing goes, two that follow each other become one.
+"""Canonical forms of operators that move elements: no idle ones, and one for two in a row.
 
 Views come first, then slices, then transposes: a chain of them is brought into this order where it
 can be, so that readers find a stored value behind one slice and one transpose.
@@ -75,6 +75,15 @@ def transpose_again(s: Site, node: Node) -> Replacement:
         return None
     assert isinstance(node.op, Transpose) and isinstance(inner.op, Transpose)
     return s.make(Transpose(tuple(inner.op.perm[k] for k in node.op.perm)), inner.inputs[0])
+
+
+@MOVEMENTS.rule("reshape", "transpose", "slice", "expand", "tile")
+def movement_of_one_number(s: Site, node: Node) -> Replacement:
+    """slice(constant_of_shape) -> constant_of_shape, and so for other movements"""
+    inner = s.maker(node.inputs[0], "constant_of_shape")
+    if inner is None:
+        return None
+    return s.make(replace(inner.op, shape=node.outputs[0].type.shape))  # type: ignore[call-arg]
 
 
 # ------------------------------------------------------------------------------ slices, splits
@@ -175,9 +184,7 @@ def _sliced_view(op: Slice, whole: Shape, shape: Shape) -> tuple[tuple[Expr, ...
     inner = divide(volume(shape[at + 1 :]), after)
     if inner is None or not isinstance(inner, Const) or inner.value == 0:
         return None
-    size, extent, start = (
-        divide(d, inner) for d in (op.shape[axis], whole[axis], op.starts[axis])
-    )
+    size, extent, start = (divide(d, inner) for d in (op.shape[axis], whole[axis], op.starts[axis]))
     if size is None or extent is None or start is None or not same_shape((size,), (shape[at],)):
         return None
     view = (*shape[:at], extent, *shape[at + 1 :])
@@ -277,11 +284,11 @@ def concat_of_concat(s: Site, node: Node) -> Replacement:
     parts: list[Value] = []
     for v in node.operands:
         inner = s.maker(v, "concat")
-        if inner is not None and isinstance(inner.op, Concat) and s.alone(v):
-            if inner.op.axis_of(rank) == axis:
-                parts.extend(inner.operands)
-                continue
-        parts.append(v)
+        joined = inner is not None and isinstance(inner.op, Concat) and s.alone(v)
+        if inner is not None and joined and inner.op.axis_of(rank) == axis:  # type: ignore[attr-defined]
+            parts.extend(inner.operands)
+        else:
+            parts.append(v)
     return None if len(parts) == len(node.inputs) else s.make(node.op, *parts)
 
 

@@ -17,7 +17,7 @@ _PART: Final = re.compile(r"d(\d+)(?: (//|%) (\d+))?")
 
 
 def relayout(array: Array, dims: Sequence[str], shape: Sequence[int]) -> Array:
-    """The array with its element ``d0, d1 ...`` stored at ``dims`` (expressions over d0, d1 ...), zeros elsewhere."""
+    """The array with its element ``d0, d1 ...`` at ``dims``, expressions over these; else zeros."""
     parts = [_PART.fullmatch(d) for d in dims]
     if all(parts):
         out = _blocked(array, [(int(p[1]), p[2], int(p[3] or 0)) for p in parts if p], shape)
@@ -73,5 +73,3 @@ def _scattered(array: Array, dims: Sequence[str], shape: Sequence[int]) -> Array
     out = np.zeros(tuple(shape), array.dtype)
     out[tuple(places)] = array
     return out
-
-

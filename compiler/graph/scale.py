@@ -1,9 +1,9 @@
-"""Multiplications and additions by constants for each channel, put into the weights of the contraction in front.
+"""Products and sums with constants for each channel, put into the weights of the contraction in front.
 
-``conv(x, w) * s + t`` is ``conv(x, w * s) + t``, and so for a batch normalisation, which is such a product and sum: that is
-also what becomes of one that follows nothing of the kind. A number that an operand of a product of matrices is multiplied
-by goes behind the product, where it costs nothing. What is folded differs from its parts by roundings only; scales and
-biases are worked out in float64.
+``conv(x, w) * s + t`` is ``conv(x, w * s) + t``, and so for a batch normalisation, which is such a
+product and sum: that is also what becomes of one that follows nothing of the kind. A number that an
+operand of a product of matrices is multiplied by goes behind the product, where it costs nothing.
+What is folded differs from its parts by roundings only; scales and biases are worked out in float64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from .dce import eliminate_dead
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, Value, rewrite
 from .match import Surroundings, same_type
 
-MAX_SHARED: Final = 1 << 20  # bytes of weights that are copied although others need them as they are
+MAX_SHARED: Final = (
+    1 << 20
+)  # bytes of weights that are copied although others need them as they are
 
 
 def fold_scales(graph: Graph) -> Graph:
@@ -112,7 +114,7 @@ class _Folding:
     # ------------------------------------------------------------------------------ what is there
 
     def linear(self, v: Value | None) -> Linear | None:
-        """The contraction with constant weights (and bias) that makes a value which nobody else reads."""
+        """The contraction with constant weights (and bias) that makes a value read only once."""
         node = self.s.maker(v, "conv", "conv_transpose", "matmul", "add")
         if node is None or v is None or not self.s.alone(v) or not v.type.dtype.is_float:
             return None
@@ -182,13 +184,11 @@ class _Folding:
         return (linear, scale, shift) if self.may_scale(linear, scale) else None
 
     def may_scale(self, linear: Linear, scale: Array) -> bool:
-        """Whether new weights take the place of the old ones; an infinite scale would not do the same."""
+        """Whether new weights take the place of old ones; an infinite scale would not do the same."""
         weight = linear.node.inputs[1]
         assert weight is not None
         shared = weight in self.s.outputs or len(self.s.readers[weight]) > 1
-        return bool(np.isfinite(scale).all()) and (
-            not shared or linear.weight.nbytes <= MAX_SHARED
-        )
+        return bool(np.isfinite(scale).all()) and (not shared or linear.weight.nbytes <= MAX_SHARED)
 
     @staticmethod
     def scaled(linear: Linear, scale: Array) -> Array:
@@ -207,7 +207,7 @@ class _Folding:
 
 
 def _scaled_transpose(op: ConvTranspose, w: Array, scale: Array) -> Array:
-    """Weights of [c, oc / groups, ...] or [..., c, oc / groups], where group g has input channels c / groups each."""
+    """Weights of [c, oc / groups, ...] or [..., c, oc / groups]: each group has c / groups of c."""
     last = op.channels_last
     front = np.moveaxis(w, (-2, -1), (0, 1)) if last else w
     inputs, each = front.shape[:2]

@@ -1,7 +1,7 @@
-"""Reshapes and broadcasts around products of matrices, so that they do not stand in the way of fusion.
+"""Reshapes and broadcasts around products of matrices, out of the way of fusion.
 
-A reshape between a contraction and what follows element by element goes below that: then it is a view of the
-finished result. Transposed and repeated operands of a product are read where they are.
+A reshape between a contraction and what follows element by element goes below that: then it is a view
+of the finished result. Transposed and repeated operands of a product are read where they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .match import ELEMENTWISE, Rules, Site, is_elementwise, same_shape
 VIEWS: Final = Rules("views")
 
 HEAVY: Final = frozenset({
-    "matmul", "conv", "conv_transpose", "einsum", "softmax", "layer_norm", "rms_norm", "max_pool", "average_pool",
+    "matmul", "conv", "conv_transpose", "einsum",
+    "softmax", "layer_norm", "rms_norm", "max_pool", "average_pool",
 })  # fmt: skip
 DEPTH: Final = 16  # elementwise operators between a contraction and a reshape
 
@@ -33,8 +34,11 @@ Shape = Sequence[Expr]
 
 
 def weight(s: Site, v: Value | None, depth: int = DEPTH) -> int:
-    """How much a value gains from what follows it being fused: 2 for a heavy operator's result and what
-    follows from one element by element, 1 for that of other elementwise operators."""
+    """How much a value gains from being fused with what follows it.
+
+    2 for a heavy operator's result and what follows from one element by element, 1 for that of
+    other elementwise operators.
+    """
     node = s.maker(v)
     if node is None or v is None or depth == 0:
         return 0

@@ -6,7 +6,7 @@ the buffer gets the box's extents, and indices count from its corner. Runs on bo
 
 from __future__ import annotations
 
-from planish.compiler.errors import InternalError
+from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval, bounds, extremes
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
@@ -61,7 +61,12 @@ def _compact(func: Function, buffer: Buffer) -> Function:
             extent = full if top is None else n.as_expr(top)
         shape.append(extent)
     if buffer.scope == "register" and any(constant(e) is None for e in shape):
-        raise InternalError(f"{buffer.name} in registers has the shape {shape}", op="compact")
+        raise CodegenError(
+            f"{buffer.name} is kept in registers, but its size is not constant",
+            op="compact",
+            node=f"{buffer.name}: {buffer.dtype}{shape}",
+            hint="compute it inside of a loop, or keep it in local memory",
+        )
     corner = [lo for lo, _ in box]
 
     def local(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -1,258 +1,291 @@
 """Split what is whole from what is cut off, so that inner loops test nothing.
 
-A loop that was split by a factor that does not divide it leaves a condition on its blocks, ``c * x + u < n`` with
-an outer variable ``x`` and unrolled or vector variables in ``u``. It holds for all of ``u`` as long as x < T,
-and T is the only x for which it holds for some. A serial loop over x is cut at T: the loop without the condition, and what is left
-with x = T. Where x is not a loop's own variable (fused or parallel loops), the body is made twice behind a
-test of ``x < T``. In what is cut off, the condition folds to constants when n is known; when it is not, the tile
-is made once for each height it can have, so that register tiles keep constant shapes.
+A loop that was split by a factor that does not divide it leaves a condition on its blocks, ``c *
+x + u < n`` with a variable ``x`` of the loops around and unrolled or vector variables in ``u``,
+which is in 0 .. c - 1. There is a T so that for x < T it holds for all of ``u``, for x = T for
+some that are small enough (or none), and beyond for none. A serial loop over x is cut at T: the
+loop without the condition, and what is left with x = T. Where x is no serial loop's own variable
+(fused or parallel loops), the body is made twice behind a test of ``x < T``. In what is cut off,
+the condition folds to constants when n is known; when it is not, the tile is made once for each
+height it can have, so that register tiles keep constant shapes.
+
+Blocks without the condition run everywhere all the same. Runs on bound blocks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import gcd
+from typing import Final, TypeAlias
 
+from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval, Ranges, bounds
+from planish.compiler.expr.bounds import Interval, bounds
 from planish.compiler.expr.linear import Linear, linear
-from planish.compiler.expr.nodes import FALSE, TRUE, And, Const, Expr, Le, Lt, Var, free_vars
-from planish.compiler.expr.simplify import simplify
+from planish.compiler.expr.nodes import FALSE, TRUE, Const, Expr, Le, Lt, Var, conjuncts, free_vars
+from planish.compiler.expr.simplify import prove, simplify
 
-from .ir import Block, Function, If, Loop, Stmt, blocks, children, constant, map_blocks, seq, with_children
+from .ir import Block, Function, If, Loop, Stmt, children, constant, map_blocks, seq, with_children
+from .ir import nests as all_nests
+
+Known: TypeAlias = dict[Var, Interval]  # symbols and the loops around: where they lie
 
 MAX_HEIGHTS: Final = 16  # of a cut-off tile of unknown height that are each made apart
+REPEATED: Final = ("unrolled", "vector")
+
+
+def partition(func: Function) -> Function:
+    """The function with the conditions of its blocks out of the inner loops."""
+    if all(b.where is TRUE for _, b in all_nests(func.body)):
+        return func
+    known = {s: Interval(1, None) for s in func.symbols}
+    body = _visit(func.body, known)
+    return func if body == func.body else func.with_(body=body)
+
+
+def _visit(s: Stmt, known: Known) -> Stmt:
+    match s:
+        case Loop(kind=kind) if kind in REPEATED:
+            return s
+        case Loop():
+            return _loop(s, known)
+        case _:
+            return with_children(s, tuple(_visit(c, known) for c in children(s)))
+
+
+def _inside(known: Known, *loops: Loop) -> Known:
+    """What is known in loops."""
+    out = dict(known)
+    for x in loops:
+        top = bounds(x.extent, out).hi
+        out[x.var] = Interval(0, None if top is None else max(top - 1, 0))
+    return out
+
+
+def _loop(s: Loop, known: Known) -> Stmt:
+    inside = _inside(known, s)
+    body = _simplified(s.body, inside)
+    guard = _find(body, s.var, inside)
+    if guard is None:
+        return s.with_(body=_visit(body, inside))
+    whole = simplify(guard.whole, inside)
+    ends = guard.everywhere or prove(n.le(s.extent, whole + 1), inside)
+    if s.kind != "serial" or guard.atom is not s.var or not ends:
+        return s.with_(body=_branch(body, s, inside))
+    count = simplify(n.minimum(n.maximum(whole, 0), s.extent), known)
+    first = _loop(s.with_(extent=count, body=_settle(body, guard, TRUE)), known)
+    cut = _cut(body, guard, whole, inside)
+    if cut is None:
+        return first
+    cut = _visit(_substitute(cut, {s.var: whole}), known)
+    left = simplify(n.all_of(n.le(0, whole), n.lt(whole, s.extent)), known)
+    return (
+        seq(first, cut) if left is TRUE else first if left is FALSE else seq(first, If(left, cut))
+    )
+
+
+def _branch(body: Stmt, loop: Loop, inside: Known) -> Stmt:
+    """The body of a loop that stays as it is, made anew behind a test for each guard."""
+    guard = _find(body, loop.var, inside)
+    if guard is None:
+        return _visit(body, inside)
+    whole = simplify(guard.whole, inside)
+    test = simplify(n.lt(guard.atom, whole), inside)
+    main = _settle(body, guard, TRUE)
+    cut = _cut(body, guard, whole, inside)
+    last = guard.atom if guard.atom is not loop.var else loop.extent - 1
+    if prove(n.le(last, whole), inside):  # there is nothing beyond
+        other = cut
+    else:
+        beyond = None if guard.everywhere else _settle(body, guard, FALSE)
+        other = If(n.eq(guard.atom, whole), cut, beyond) if cut is not None else beyond
+    if test is TRUE or other is None:
+        out = _branch(main, loop, inside)
+        return out if test is TRUE else If(test, out)
+    if test is FALSE:
+        return _branch(other, loop, inside)
+    return If(test, _branch(main, loop, inside), _branch(other, loop, inside))
+
+
+def _simplified(s: Stmt, known: Known) -> Stmt:
+    """The statement with its blocks' conditions simplified."""
+    match s:
+        case Loop():
+            body = _simplified(s.body, _inside(known, s))
+            return s if body is s.body else s.with_(body=body)
+        case Block():
+            where = simplify(s.where, known)
+            return s if where is s.where else s.with_(where=where)
+        case _:
+            return with_children(s, tuple(_simplified(c, known) for c in children(s)))
+
+
+# ---------------------------------------------------------------------------------------- guards
 
 
 @dataclass(frozen=True)
 class Guard:
-    """``coefficient * atom + rest + inner <= limit``, where inner runs through 0 .. span."""
+    """``coefficient * atom + inner <= room``, where inner runs through 0, step, 2 * step ... span.
+
+    The step divides the coefficient. It is not 1 where a size is a quotient: x * 6 + u < n // 8
+    has become x * 48 + u * 8 + 7 < n. ``inner``: of each condition that is this one, what it has
+    for it. ``registers``: an unrolled variable is among them. ``everywhere``: all blocks have the
+    condition.
+    """
 
     atom: Expr
     coefficient: int
-    rest: Linear | None
-    span: int
-    room: Expr  # limit - rest: what coefficient * atom + inner may be at most
-    registers: bool  # an unrolled variable is in inner
+    room: Expr
+    inner: Mapping[Expr, Expr] = field(default_factory=dict)
+    step: int = 1
+    span: int = 0
+    registers: bool = False
+    everywhere: bool = True
+
+    @property
+    def heights(self) -> int:
+        """How many values inner has in a whole tile."""
+        return self.coefficient // self.step
 
     @property
     def whole(self) -> Expr:
         """The T of the module's text."""
         return (self.room - self.span) // self.coefficient + 1
 
-
-def partition(func: Function) -> Function:
-    """The function with the conditions of its blocks out of the inner loops."""
-    symbols: dict[Var, Interval] = {s: Interval(1, None) for s in func.symbols}
-    return func.with_(body=_visit(func.body, symbols, frozenset(func.symbols)))
-
-
-def _visit(s: Stmt, ranges: dict[Var, Interval], known: frozenset[Var]) -> Stmt:
-    if isinstance(s, Loop):
-        top = bounds(s.extent, ranges).hi
-        inner = {**ranges, s.var: Interval(0, None if top is None else top - 1)}
-        if s.kind in ("unrolled", "vector"):
-            return s
-        return _loop(s, inner, known | {s.var})
-    new = tuple(_visit(c, ranges, known) for c in children(s))
-    return with_children(s, new) if children(s) else s
+    def rest(self, c: Expr) -> Linear | None:
+        """What a condition has besides this guard; None if it is another one altogether."""
+        form = _form(c)
+        if form is None:
+            return None
+        rest = form - linear(self.atom * self.coefficient - self.room)
+        return None if rest.constant else rest
 
 
-def _loop(s: Loop, ranges: dict[Var, Interval], known: frozenset[Var]) -> Stmt:
-    body = _simplified(s.body, ranges)
-    guard = _find(body, s.var, known, ranges)
-    if guard is None:
-        return s.with_(body=_visit(body, ranges, known))
-    whole = simplify(guard.whole, ranges)
-    if s.kind == "serial" and guard.atom is s.var:
-        main = _settle(body, guard, TRUE, ranges)
-        count = simplify(n.minimum(n.maximum(whole, 0), s.extent), ranges)
-        first = _loop(s.with_(extent=count, body=main), ranges, known)
-        cut = _cut(body, guard, whole, ranges, s.var)
-        if cut is None:
-            return first
-        cut = _visit(cut, ranges, known - {s.var})
-        left = n.all_of(n.le(0, whole), n.lt(whole, s.extent))
-        left = simplify(left, ranges)
-        return seq(first, cut) if left is TRUE else first if left is FALSE else seq(first, If(left, cut))
-    main = _settle(body, guard, TRUE, ranges)
-    cut = _cut(body, guard, whole, ranges, None)
-    test = simplify(n.lt(guard.atom, whole), ranges)
-    if cut is None:
-        return _loop(s.with_(body=main), ranges, known)
-    if test is TRUE or test is FALSE:
-        return _loop(s.with_(body=main if test is TRUE else cut), ranges, known)
-    return s.with_(body=If(test, _again(main, s, ranges, known), _again(cut, s, ranges, known)))
+def _form(c: Expr) -> Linear | None:
+    """The sum that the condition says is at most 0."""
+    match c:
+        case Lt(x, y) if x.dtype is I64:
+            return linear(x - y + 1)
+        case Le(x, y) if x.dtype is I64:
+            return linear(x - y)
+        case _:
+            return None
 
 
-def _again(body: Stmt, loop: Loop, ranges: dict[Var, Interval], known: frozenset[Var]) -> Stmt:
-    out = _loop(loop.with_(body=body, kind="parallel"), ranges, known)
-    assert isinstance(out, Loop)
-    return out.body
+def _nests(body: Stmt, known: Known) -> Iterator[tuple[Block, dict[Var, Loop], Known]]:
+    """The blocks, with the loops around them that are repeated, and what is known there."""
+    for loops, b in all_nests(body):
+        yield b, {x.var: x for x in loops if x.kind in REPEATED}, _inside(known, *loops)
 
 
-def _find(body: Stmt, var: Var, known: frozenset[Var], ranges: Ranges) -> Guard | None:
-    """A condition of a block in ``body`` that this loop can take out."""
-    inner = _inner_vars(body)
-    for b in blocks(body):
-        for c in _conjuncts(b.where):
-            if var in free_vars(c) and (g := _guard(c, known, inner, ranges)) is not None:
-                return g
+def _find(body: Stmt, var: Var, known: Known) -> Guard | None:
+    """A condition of a block in the body of a loop that this loop can take out."""
+    for b, repeated, _ in _nests(body, known):
+        for c in conjuncts(b.where):
+            if var not in free_vars(c):
+                continue
+            guard = _guard(c, var, repeated, known)
+            guard = None if guard is None else _common(guard, body, known)
+            if guard is not None:
+                return guard
     return None
 
 
-def _inner_vars(body: Stmt) -> dict[Var, str]:
-    """The unrolled and vector variables below, by kind."""
-    from .ir import walk
-
-    return {x.var: x.kind for x in walk(body) if isinstance(x, Loop) and x.kind in ("unrolled", "vector")}
-
-
-def _guard(c: Expr, known: frozenset[Var], inner: dict[Var, str], ranges: Ranges) -> Guard | None:
-    match c:
-        case Lt(x, y):
-            form = linear(x - y + 1)
-        case Le(x, y):
-            form = linear(x - y)
-        case _:
-            return None
-    # form <= 0
-    outer: list[tuple[Expr, int]] = []
-    span, registers = 0, False
-    for atom, k in form.terms.items():
-        if isinstance(atom, Var) and atom in inner:
-            interval = bounds(atom, ranges)
-            if k < 0 or interval.hi is None:
-                return None
-            span += k * interval.hi
-            registers |= inner[atom] == "unrolled"
-        elif set(free_vars(atom)) <= known:
-            outer.append((atom, k))
-        else:
-            return None
-    loops = [(a, k) for a, k in outer if k > 0 and _moves(a, ranges)]
-    if not loops:
+def _guard(c: Expr, var: Var, repeated: dict[Var, Loop], known: Known) -> Guard | None:
+    """The condition as a guard, its inner part left open."""
+    form = _form(c)
+    if form is None:
         return None
-    atom, k = loops[-1] if len(loops) == 1 else min(loops, key=lambda p: p[1])
-    if span >= k:
+    outer = {a: k for a, k in form.terms.items() if a not in repeated}
+    if any(v not in known or n.loads(a) for a in outer for v in free_vars(a)):
         return None
+    moving = [a for a, k in outer.items() if k > 0 and any(known[v].lo == 0 for v in free_vars(a))]
+    if not moving:
+        return None
+    atom = min(moving, key=lambda a: outer[a])
     room: Expr = Const(-form.constant)
-    for a, j in outer:
+    for a, k in outer.items():
         if a is not atom:
-            room = room - a * j
-    return Guard(atom, k, None, span, room, registers)
+            room = room - a * k
+    if var in free_vars(room) or var not in free_vars(atom):
+        return None
+    return Guard(atom, outer[atom], room)
 
 
-def _moves(atom: Expr, ranges: Ranges) -> bool:
-    """Whether an atom is (an expression of) loop variables rather than of symbols only."""
-    return any((r := ranges.get(v)) is not None and r.lo == 0 for v in free_vars(atom))
+def _common(guard: Guard, body: Stmt, known: Known) -> Guard | None:
+    """The guard for all blocks that have its condition, whatever their inner variables are."""
+    inner: dict[Expr, Expr] = {}
+    others: set[Expr] = set()
+    step, span, registers, everywhere = guard.coefficient, 0, False, True
+    for b, repeated, inside in _nests(body, known):
+        found = 0
+        for c in conjuncts(b.where):
+            form = guard.rest(c)
+            if form is None or not all(a in repeated and k > 0 for a, k in form.terms.items()):
+                others.add(c)
+                continue
+            found += 1
+            inner[c] = form.expr()
+            registers |= any(x.kind == "unrolled" and v in form.terms for v, x in repeated.items())
+            step = gcd(step, *form.terms.values())
+            span = max(span, bounds(inner[c], inside).hi or 0)
+        everywhere &= found > 0
+    if span >= guard.coefficient or not others.isdisjoint(inner):
+        return None
+    return replace(
+        guard, inner=inner, step=step, span=span, registers=registers, everywhere=everywhere
+    )
 
 
-def _settle(body: Stmt, guard: Guard, value: Expr, ranges: Ranges) -> Stmt:
+def _settle(body: Stmt, guard: Guard, value: Expr) -> Stmt:
     """The body with the guard's condition taken as ``value`` wherever it stands."""
 
     def change(b: Block) -> Block:
-        kept = [c for c in _conjuncts(b.where) if not _same(c, guard)]
-        where = n.all_of(*kept) if value is TRUE else FALSE
+        parts = conjuncts(b.where)
+        where = n.all_of(*(value if c in guard.inner else c for c in parts))
         return b if where is b.where else b.with_(where=where)
 
     return map_blocks(body, change)
 
 
-def _same(c: Expr, guard: Guard) -> bool:
-    """Whether a condition is the guard's, whatever the names of its inner variables."""
-    match c:
-        case Lt(x, y):
-            form = linear(x - y + 1)
-        case Le(x, y):
-            form = linear(x - y)
-        case _:
-            return False
-    outer = linear(guard.atom * guard.coefficient - guard.room)
-    want = dict(outer.terms)
-    have = dict(form.terms)
-    if any(have.get(a) != k for a, k in want.items()) or form.constant != outer.constant:
-        return False
-    return all(isinstance(a, Var) for a in have if a not in want)
-
-
-def _cut(
-    body: Stmt, guard: Guard, whole: Expr, ranges: dict[Var, Interval], var: Var | None
-) -> Stmt | None:
+def _cut(body: Stmt, guard: Guard, whole: Expr, known: Known) -> Stmt | None:
     """The body where the atom is ``whole``; None if nothing is left there."""
-    height = simplify(guard.room + 1 - whole * guard.coefficient, ranges)  # how many of inner are in
+    height = simplify(guard.room + 1 - whole * guard.coefficient, known)  # how many are in
 
     def at(limit: Expr) -> Stmt:
         def change(b: Block) -> Block:
-            conditions = []
-            for c in _conjuncts(b.where):
-                conditions.append(_inner_condition(c, limit, guard) if _same(c, guard) else c)
-            return b.with_(where=n.all_of(*conditions))
+            parts = [(c, guard.inner.get(c)) for c in conjuncts(b.where)]
+            where = n.all_of(*(c if x is None else n.lt(x, limit) for c, x in parts))
+            return b if where is b.where else b.with_(where=where)
 
-        out = map_blocks(body, change)
-        return _replace(out, var, whole) if var is not None else out
+        return map_blocks(body, change)
 
-    known = constant(height)
-    if known is not None:
-        return None if known <= 0 else at(height)
-    if not guard.registers or guard.coefficient > MAX_HEIGHTS:
+    count = constant(height)
+    if count is not None:
+        return None if count <= 0 and guard.everywhere else at(height)
+    if not guard.registers or guard.heights > MAX_HEIGHTS:
         return at(height)
-    out: Stmt | None = None
-    for k in range(1, guard.coefficient):
-        out = If(n.eq(height, k), at(Const(k)), out)
+    steps = simplify((height + (guard.step - 1)) // guard.step, known)
+    out = None if guard.everywhere else _settle(body, guard, FALSE)
+    for k in range(1, guard.heights):
+        out = If(n.eq(steps, k), at(Const(k * guard.step)), out)
     return out
 
 
-def _inner_condition(c: Expr, limit: Expr, guard: Guard) -> Expr:
-    """The guard's condition in terms of its inner variables alone."""
-    assert isinstance(c, Lt | Le)
-    form = linear(c.lhs - c.rhs)
-    outer = dict(linear(guard.atom * guard.coefficient - guard.room).terms)
-    inside: Expr = Const(0)
-    for a, k in form.terms.items():
-        if a not in outer:
-            inside = inside + a * k
-    return n.lt(inside, limit)
-
-
-def _replace(s: Stmt, var: Var, value: Expr) -> Stmt:
-    values = {var: value}
-
-    def change(x: Stmt) -> Stmt:
-        new = with_children(x, tuple(change(c) for c in children(x)))
-        match new:
-            case Loop():
-                return new.with_(extent=n.substitute(new.extent, values))
-            case If(c, then, other):
-                return If(n.substitute(c, values), then, other)
-            case Block():
-                return new.with_(
-                    indices=tuple(n.substitute(i, values) for i in new.indices),
-                    value=n.substitute(new.value, values),
-                    where=n.substitute(new.where, values),
-                )
-            case _:
-                return new
-
-    return change(s)
-
-
-def _simplified(s: Stmt, ranges: dict[Var, Interval]) -> Stmt:
-    """Conditions of blocks below simplified under the ranges of all loops down to them."""
+def _substitute(s: Stmt, values: dict[Var, Expr]) -> Stmt:
     match s:
         case Loop():
-            top = bounds(s.extent, ranges).hi
-            ranges[s.var] = Interval(0, None if top is None else top - 1)
-            body = _simplified(s.body, ranges)
-            return s if body is s.body else s.with_(body=body)
+            extent = n.substitute(s.extent, values)
+            return s.with_(extent=extent, body=_substitute(s.body, values))
+        case If(condition, then, other):
+            no = None if other is None else _substitute(other, values)
+            return If(n.substitute(condition, values), _substitute(then, values), no)
         case Block():
-            where = simplify(s.where, ranges)
-            return s if where is s.where else s.with_(where=where)
+            return s.with_(
+                indices=tuple(n.substitute(i, values) for i in s.indices),
+                value=n.substitute(s.value, values),
+                where=n.substitute(s.where, values),
+            )
         case _:
-            return with_children(s, tuple(_simplified(c, ranges) for c in children(s)))
-
-
-def _conjuncts(e: Expr) -> list[Expr]:
-    if isinstance(e, And):
-        return _conjuncts(e.lhs) + _conjuncts(e.rhs)
-    return [] if e is TRUE else [e]
+            return with_children(s, tuple(_substitute(c, values) for c in children(s)))

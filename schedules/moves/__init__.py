@@ -1,5 +1,7 @@
 """The moves, by what they change."""
 
-from . import iterators, loops, reductions, stages, stores
+from . import buffers, caches, hints, iterators, loops, reductions, stages, stores
 
-__all__ = ["iterators", "loops", "reductions", "stages", "stores"]
+__all__ = [
+    "buffers", "caches", "hints", "iterators", "loops", "reductions", "stages", "stores",
+]  # fmt: skip

@@ -2,60 +2,148 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from planish.compiler.dtypes import I64
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval
 from planish.compiler.expr.nodes import Expr, Var
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Iter, Loop, constant
-
-from planish.schedules.schedule import Schedule, iterator_ranges, move, replace, show_loop
+from planish.compiler.loop.ir import Block, Iter, Loop, Stmt
+from planish.schedules.edit import rebind, replace
+from planish.schedules.legality import check_loops, plain
+from planish.schedules.schedule import Schedule, iterator_ranges, move, ranges, show_loop
 
 
 @move
 def divide(s: Schedule, name: str, iterator: str, factor: int) -> Schedule:
     """Make two iterators of one, ``i`` being ``i_0 * factor + i_1``, and two loops of its loop.
 
-    Unlike ``split``, which leaves the iterators alone, it lets what depends on ``i // factor`` only be told from what
-    depends on ``i % factor``.
+    Unlike ``split``, which leaves the iterators alone, it lets what depends on ``i // factor`` only
+    be told from what depends on ``i % factor``.
 
-    Legal if: the factor divides the extent, and the iterator is bound to a loop of its own.
+    Legal if: the factor divides the extent, and the iterator is bound to a serial loop of the
+    block's own that runs through it.
 
-    Before: for i: block(i=spatial(32, i)): C[i] = x[i // 2] * w[i % 2]
-    After: for i_0, for i_1: block(i_0=spatial(16, i_0), i_1=spatial(2, i_1)): C[i_0 * 2 + i_1] = x[i_0] * w[i_1]
+    Before:
+        def f(x: f32[16], w: f32[2], *, C: f32[32]):
+            for i in serial(32):
+                with block("C", i=spatial(32, i)):
+                    C[i] = x[i // 2] * w[i % 2]
+    Move:
+        divide("C", "i", 2)
+    After:
+        def f(x: f32[16], w: f32[2], *, C: f32[32]):
+            for i_0 in serial(16):
+                for i_1 in serial(2):
+                    with block("C", i_0=spatial(16, i_0), i_1=spatial(2, i_1)):
+                        C[i_0 * 2 + i_1] = x[i_0] * w[i_1]
     """
     loops, block = s.nest(name)
-    found = [i for i in block.iters if i.var.name == iterator]
-    if not found:
-        raise ScheduleError(f"{name} has no iterator {iterator}", node=show_loop(block))
-    (old,) = found
-    loop = next((x for x in loops if x.var is old.binding), None)
-    if loop is None or loop.kind != "serial" or len(list(ir.blocks(loop))) != 1:
-        raise ScheduleError(f"{iterator} has no serial loop of its own", node=show_loop(block))
-    known = {v: Interval(1, None) for v in s.func.symbols}
-    if factor < 1 or constant(simplify(old.extent % factor, known)) != 0:
+    old = _iterator(block, iterator)
+    loop = _own_loop(s, loops, block, old)
+    known = ranges(s.func, ())
+    if factor < 1 or simplify(old.extent % factor, known) is not n.const(0, I64):
         raise ScheduleError(f"{factor} does not divide {old.extent}", node=show_loop(loop))
     count = simplify(old.extent // factor, known)
     outer, inner = Var(f"{iterator}_0"), Var(f"{iterator}_1")
-    iters: list[Iter] = []
-    for i in block.iters:
-        if i is old:
-            iters.append(Iter(outer, count, i.kind, outer))
-            iters.append(Iter(inner, n.as_expr(factor), i.kind, inner))
-        else:
-            iters.append(i)
-    known = iterator_ranges(s.func, block.with_(iters=tuple(iters)))
-    values: dict[Var, Expr] = {old.var: outer * factor + inner}
+    _check_iterators(block, outer, inner)
+    check_loops(s, (outer.name, inner.name), _around(loops, loop), loop)
+    parts = (Iter(outer, count, old.kind, outer), Iter(inner, n.as_expr(factor), old.kind, inner))
+    value = outer * factor + inner
+    body = rebind(loop.body, {loop.var: value})
+    moved = next(ir.blocks(body))
+    iters = tuple(x for i in moved.iters for x in (parts if i.var is old.var else (i,)))
+    known = iterator_ranges(s.func, moved.with_(iters=iters))
 
     def change(e: Expr) -> Expr:
-        return simplify(n.substitute(e, values), known)
+        return simplify(n.substitute(e, {old.var: value}), known)
 
-    fresh = block.with_(
-        iters=tuple(iters),
-        indices=tuple(map(change, block.indices)),
-        value=change(block.value),
-    )
-    body = replace(loop.body, block, fresh)
+    body = replace(body, moved, _updated(moved, iters, change))
     new = Loop(outer, count, Loop(inner, n.as_expr(factor), body))
     return s.with_body(replace(s.func.body, loop, new))
+
+
+@move
+def merge(s: Schedule, name: str, first: str, second: str) -> Schedule:
+    """Make one iterator of two, and one loop of their loops.
+
+    Unlike ``fuse``, which leaves the iterators alone, it makes tiles possible that cross the end
+    of a row.
+
+    Legal if: both are of one kind and bound to serial loops of the block's own that run through
+    them, the second's directly inside the first's.
+
+    Before:
+        def f(x: f32[4, 8], *, C: f32[4, 8]):
+            for i in serial(4):
+                for j in serial(8):
+                    with block("C", i=spatial(4, i), j=spatial(8, j)):
+                        C[i, j] = x[i, j]
+    Move:
+        merge("C", "i", "j")
+    After:
+        def f(x: f32[4, 8], *, C: f32[4, 8]):
+            for i_j in serial(32):
+                with block("C", i_j=spatial(32, i_j)):
+                    C[i_j // 8, i_j % 8] = x[i_j // 8, i_j % 8]
+    """
+    loops, block = s.nest(name)
+    a, b = _iterator(block, first), _iterator(block, second)
+    if a.kind != b.kind or a is b:
+        raise ScheduleError("two iterators of one kind are merged", node=show_loop(block))
+    outer, inner = (_own_loop(s, loops, block, i) for i in (a, b))
+    if outer.body is not inner:
+        raise ScheduleError("their loops are not directly nested", node=show_loop(outer))
+    var = Var(f"{first}_{second}")
+    _check_iterators(block, var)
+    check_loops(s, (var.name,), _around(loops, outer), outer)
+    extent = a.extent * b.extent
+    body = rebind(inner.body, {outer.var: var // b.extent, inner.var: var % b.extent})
+    moved = next(ir.blocks(body))
+    values: dict[Var, Expr] = {a.var: var // b.extent, b.var: var % b.extent}
+    whole = Iter(var, extent, a.kind, var)
+    iters = tuple(whole if i.var is a.var else i for i in moved.iters if i.var is not b.var)
+    body = replace(body, moved, _updated(moved, iters, lambda e: n.substitute(e, values)))
+    return s.with_body(replace(s.func.body, outer, Loop(var, extent, body)))
+
+
+def _iterator(block: Block, name: str) -> Iter:
+    for i in block.iters:
+        if i.var.name == name:
+            return i
+    have = ", ".join(i.var.name for i in block.iters) or "none"
+    raise ScheduleError(
+        f"{block.name} has no iterator {name}", node=show_loop(block), hint=f"there are {have}"
+    )
+
+
+def _own_loop(s: Schedule, loops: tuple[Loop, ...], block: Block, i: Iter) -> Loop:
+    """The loop that runs through an iterator, and holds the block alone."""
+    loop = next((x for x in loops if x.var is i.binding), None)
+    if loop is None or sum(1 for _ in ir.blocks(loop)) != 1 or loop.extent is not i.extent:
+        raise ScheduleError(f"{i.var.name} has no loop of its own", node=show_loop(block))
+    return plain(s, loop)
+
+
+def _around(loops: tuple[Loop, ...], loop: Loop) -> tuple[Loop, ...]:
+    return loops[: loops.index(loop)]
+
+
+def _check_iterators(block: Block, *names: Var) -> None:
+    for i in block.iters:
+        if i.var in names:
+            raise ScheduleError(
+                f"{block.name} has an iterator {i.var.name} already", node=show_loop(block)
+            )
+
+
+def _updated(b: Block, iters: tuple[Iter, ...], change: Callable[[Expr], Expr]) -> Stmt:
+    """The block with other iterators."""
+    return b.with_(
+        iters=iters,
+        indices=tuple(map(change, b.indices)),
+        value=change(b.value),
+        init=None if b.init is None else change(b.init),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planish.compiler.dtypes import I64
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Var, free_vars, loads
@@ -57,7 +58,7 @@ def split(s: Schedule, path: str, factor: int) -> Schedule:
     count = simplify((loop.extent + (factor - 1)) // factor, known)
     value = outer * factor + inner
     body = rebind(loop.body, {loop.var: value})
-    if simplify(loop.extent % factor, known) is not n.const(0, n.I64):
+    if simplify(loop.extent % factor, known) is not n.const(0, I64):
         if _decides_by_load(loop):
             raise ScheduleError(f"{factor} does not divide {loop.extent}", node=show_loop(loop))
         body = guard(body, n.lt(value, loop.extent))
@@ -129,8 +130,8 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
 def reorder(s: Schedule, block: str, order: tuple[str, ...]) -> Schedule:
     """Put loops around a block into another order; loops that are not named keep their places.
 
-    Legal if: the loops form a perfect nest, are serial or unrolled, no extent depends on a loop that
-    would come later, no dependence is turned around, and no loop that repeats elements comes
+    Legal if: the loops form a perfect nest, are serial or unrolled, no extent depends on a loop
+    that would come later, no dependence is turned around, and no loop that repeats elements comes
     into a reduction of theirs.
 
     Before:
@@ -263,8 +264,8 @@ def bind(s: Schedule, path: str, axis: str) -> Schedule:
 
     ``axis`` is ``block.x``, ``thread.x``, or their ``y`` and ``z``.
 
-    Legal if: the loop could be parallel (threads of one block may share ``local`` buffers), the axis
-    is not in use around or inside, and no axis of blocks is inside one of threads.
+    Legal if: the loop could be parallel (threads of one block may share ``local`` buffers), the
+    axis is not in use around or inside, and no axis of blocks is inside one of threads.
 
     Before:
         def f(x: f32[64], *, C: f32[64]):
@@ -285,7 +286,7 @@ def bind(s: Schedule, path: str, axis: str) -> Schedule:
     _check_alone(s, path, loop, ("parallel", axis))
     threads = enclosing(_around(s, path, loop), [x for x in GPU if x.startswith("thread")])
     blocks = [x for x in ir.walk(loop) if isinstance(x, Loop) and x.kind.startswith("block")]
-    if (threads if axis.startswith("block") else blocks):
+    if threads if axis.startswith("block") else blocks:
         raise ScheduleError("an axis of blocks is inside one of threads", node=show_loop(loop))
     check_independent(s.func, loop, axis)
     return _set_kind(s, loop, axis)

@@ -1,170 +1,242 @@
-"""Moves on stages: where a buffer is computed, in what form it is kept."""
+"""Moves on stages: where a buffer is computed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval, extremes
-from planish.compiler.expr.nodes import Const, Expr, Load, Var, free_vars
+from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Stmt, constant
-
-from planish.schedules.schedule import (
-    Schedule,
-    iterator_ranges,
-    move,
-    ranges,
-    replace,
-    show_loop,
+from planish.compiler.loop.affine import Formula
+from planish.compiler.loop.ir import Block, Function, Iter, Loop, Stmt, constant
+from planish.compiler.loop.sites import Site
+from planish.schedules.edit import map_loads, replace, without
+from planish.schedules.legality import (
+    CONCURRENT,
+    check_concurrent,
+    check_loops,
+    check_scope,
+    check_stage,
+    check_still,
+    decided,
+    enclosing,
+    own_variables,
+    readers,
+    root_of,
 )
+from planish.schedules.schedule import Schedule, move, ranges, show_loop
 
+from .buffers import layout
+from .caches import cache_read, cache_write
+from .iterators import merge
 
-def _writer(func: Function, buffer: str) -> Block | None:
-    found = [b for b in ir.blocks(func.body) if b.buffer == buffer]
-    return found[0] if len(found) == 1 else None
-
-
-def _readers(s: Stmt, buffer: str) -> list[tuple[tuple[Loop, ...], Block]]:
-    return [(loops, b) for loops, b in ir.nests(s) if any(x.buffer == buffer for x in ir.reads(b))]
-
-
-def _is_identity(b: Block) -> bool:
-    """Whether the block writes at its spatial iterators, in order."""
-    return len(b.indices) == len(b.spatial) and all(
-        x is i.var or (constant(i.extent) == 1 and constant(x) == 0)
-        for x, i in zip(b.indices, b.spatial, strict=True)
-    )
-
-
-def _root_nest(s: Schedule, name: str) -> tuple[Stmt, Block]:
-    """The outermost statement that holds the block alone."""
-    loops, block = s.nest(name)
-    root: Stmt = block
-    for loop in reversed(loops):
-        if len(list(ir.blocks(loop))) != 1:
-            break
-        root = loop
-    return root, block
-
-
-def _own(root: Stmt) -> set[Var]:
-    """The variables of the loops in a statement."""
-    return {x.var for x in ir.walk(root) if isinstance(x, Loop)}
-
-
-def _drop(func: Function, buffer: str) -> Function:
-    return func.with_(temps=tuple(t for t in func.temps if t.name != buffer))
+__all__ = ["cache_read", "cache_write", "compute_at", "inline", "layout", "merge"]
 
 
 @move
 def inline(s: Schedule, name: str) -> Schedule:
     """Compute a stage where it is read, instead of storing it.
 
-    Legal if: the block is spatial, unconditional, writes at its iterators, and its buffer is temporary.
+    Legal if: the block is spatial, computes all of a temporary buffer at its iterators, and stands
+    before its readers; and nothing that it reads is written before they are done.
 
-    Before: T[i] = x[i] * 2; C[i] = T[i] + 1
-    After: C[i] = x[i] * 2 + 1
+    Before:
+        def f(x: f32[8], *, C: f32[8]):
+            T = buffer(f32[8], "global")
+            for i in serial(8):
+                with block("T", i0=spatial(8, i)):
+                    T[i0] = x[i0] * f32(2.0)
+            for i in serial(8):
+                with block("C", i0=spatial(8, i)):
+                    C[i0] = T[i0] + f32(1.0)
+    Move:
+        inline("T")
+    After:
+        def f(x: f32[8], *, C: f32[8]):
+            for i in serial(8):
+                with block("C", i0=spatial(8, i)):
+                    C[i0] = x[i0] * f32(2.0) + f32(1.0)
     """
-    root, block = _root_nest(s, name)
-    buffer = block.buffer
-    if block.combiner is not None or block.where is not n.TRUE or not _is_identity(block):
-        raise ScheduleError(f"{name} is not a plain elementwise stage", node=show_loop(root))
+    root, source = root_of(s, name)
+    block, buffer = source.block, source.block.buffer
+    if block.combiner is not None:
+        raise ScheduleError(f"{name} is a reduction: it must be stored", node=show_loop(root))
     if s.func.buffers[buffer].scope == "param":
         raise ScheduleError(f"{buffer} is a parameter: it must be stored", node=show_loop(root))
+    check_stage(s, source)
+    for reader in readers(s.func, buffer):
+        check_still(s, source, reader)
+        _check_undecided(buffer, reader)
     axes = [i.var for i in block.spatial]
 
-    def expand(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer == buffer:
-            return n.substitute(block.value, dict(zip(axes, e.indices, strict=True)))
-        return None
+    def expand(load: Load, _: Block | None) -> Expr:
+        return n.substitute(block.value, dict(zip(axes, load.indices, strict=True)))
 
-    def change(b: Block) -> Block:
-        if not any(x.buffer == buffer for x in ir.reads(b)):
-            return b
-        return b.with_(
-            value=n.transform(b.value, expand),
-            indices=tuple(n.transform(i, expand) for i in b.indices),
-            origin=b.origin | block.origin,
+    body = map_loads(replace(s.func.body, root, None), buffer, expand, block.origin)
+    func = without(s.func.with_(body=body), buffer)
+    check_concurrent(func)
+    return s.with_func(func)
+
+
+def _check_undecided(buffer: str, reader: Site) -> None:
+    if buffer in decided(reader):
+        raise ScheduleError(
+            f"{buffer} decides whether {reader.block.name} runs: it must be stored",
+            node=show_loop(reader.loops[0] if reader.loops else reader.block),
         )
-
-    body = ir.map_blocks(replace(s.func.body, root, None), change)
-    return Schedule(_drop(s.func.with_(body=body), buffer), s.trace)
 
 
 @move
 def compute_at(s: Schedule, name: str, path: str, scope: str = "") -> Schedule:
-    """Compute, inside a loop of its reader, just the part of a stage that is read there.
+    """Compute, inside a loop of its readers, just the part of a stage that is read there.
 
-    The stage gets new loops over the box that the iterations inside the loop read; ``scope`` moves its buffer
-    ("register", "local").
+    The stage gets new loops over the box that is read inside the loop, in front of its first
+    reader; ``scope`` moves its buffer.
 
-    Legal if: the stage writes at its iterators, everything that reads it is inside the loop, and its box has a constant
-    extent where the buffer is kept in registers.
+    Legal if: the block computes all of a buffer at its iterators and stands before its readers,
+    which are all inside the loop; what it reads is not written before they are done; the box has
+    a size that is the same in all iterations, a constant one in registers; and the boxes make up
+    the whole of a parameter.
 
-    Before: for i: T[i] = ...; for i_0: for i_1: C[i] = T[i_0 * 8 + i_1]
-    After: for i_0: (for T_i in serial(8): T[i_0 * 8 + T_i] = ...; for i_1: C[i] = ...)
+    Before:
+        def f(x: f32[32], *, C: f32[32]):
+            T = buffer(f32[32], "global")
+            for i in serial(32):
+                with block("T", i0=spatial(32, i)):
+                    T[i0] = x[i0] * f32(2.0)
+            for i_0 in serial(4):
+                for i_1 in serial(8):
+                    with block("C", i0=spatial(32, i_0 * 8 + i_1)):
+                        C[i0] = T[i0] + f32(1.0)
+    Move:
+        compute_at("T", "C.i_0", "local")
+    After:
+        def f(x: f32[32], *, C: f32[32]):
+            T = buffer(f32[32], "local")
+            for i_0 in serial(4):
+                for T_i0 in serial(8):
+                    with block("T", i0=spatial(32, i_0 * 8 + T_i0)):
+                        T[i0] = x[i0] * f32(2.0)
+                for i_1 in serial(8):
+                    with block("C", i0=spatial(32, i_0 * 8 + i_1)):
+                        C[i0] = T[i0] + f32(1.0)
     """
-    root, block = _root_nest(s, name)
-    loop = s.loop(path)
-    if not _is_identity(block):
-        raise ScheduleError(f"{name} does not write at its iterators", node=show_loop(root))
-    inside, everywhere = _readers(loop, block.buffer), _readers(s.func.body, block.buffer)
-    if not inside:
-        raise ScheduleError(f"nothing in the loop reads {block.buffer}", node=show_loop(loop))
-    if len(inside) != len(everywhere):
-        raise ScheduleError(f"{block.buffer} is read outside of the loop", node=show_loop(loop))
-    around = s.loops(inside[0][1].name)
-    around = around[: next(k for k, x in enumerate(around) if x is loop) + 1]
-    outer = ranges(s.func, around)
-    box = _box(inside, block, outer, s.func)
-    new = _regenerated(s.func, block, box, outer, scope)
-    body = replace(s.func.body, root, None)
-    target = next(x for x in ir.walk(body) if isinstance(x, Loop) and _same_loop(x, loop))
-    body = replace(body, target, target.with_(body=_before_reader(target.body, new, block.buffer)))
-    func = s.func.with_(body=body)
+    root, source = root_of(s, name)
+    loop, buffer = s.loop(path), s.func.buffers[source.block.buffer]
+    check_stage(s, source)
+    if scope and buffer.scope == "param":
+        raise ScheduleError(
+            f"{buffer.name} is a parameter: it stays in memory",
+            node=show_loop(root),
+            hint="cache_write it first",
+        )
+    if loop.kind == "vector":
+        raise ScheduleError("a vector loop holds one block", node=show_loop(loop))
+    inside = _readers_inside(s, source, loop)
+    around = inside[0].loops[: inside[0].loops.index(loop) + 1]
+    check_still(s, source, inside[0], len(around))
+    known = ranges(s.func, around)
+    box = _box(inside, source.block, known, s.func)
+    _check_shared(source, around, box, own_variables(root), known)
+    if buffer.scope == "param" and not _covers(s.func, inside, around, box, buffer.shape):
+        raise ScheduleError(f"not all of {buffer.name} is read in the loop", node=show_loop(loop))
+    new = _regenerated(s.func, source.block, box, known, scope)
+    check_loops(s, own_names(new), around, source.block)
+    left = s.with_body(replace(s.func.body, root, None))
+    target = left.loop(f"{inside[0].block.name}.{loop.var.name}")
+    body = _before_reader(target.body, new, buffer.name)
+    func = left.func.with_(body=replace(left.func.body, target, target.with_(body=body)))
     if scope:
-        b = func.buffers[block.buffer]
-        if b.scope == "param":
-            raise ScheduleError(f"{b.name} is a parameter: it stays in memory", hint="cache_write")
-        func = func.with_buffer(Buffer(b.name, b.dtype, b.shape, scope))  # type: ignore[arg-type]
-    return Schedule(func, s.trace)
+        to = check_scope(scope)
+        func = func.with_buffer(ir.Buffer(buffer.name, buffer.dtype, buffer.shape, to))
+    if enclosing(around, CONCURRENT) is not None:
+        check_concurrent(func)
+    return s.with_func(func)
 
 
-def _same_loop(a: Loop, b: Loop) -> bool:
-    return a is b or (a.var is b.var and a == b)
+def own_names(root: Stmt) -> list[str]:
+    """The names of the loops in a statement."""
+    return [x.var.name for x in ir.walk(root) if isinstance(x, Loop)]
+
+
+def _readers_inside(s: Schedule, source: Site, loop: Loop) -> list[Site]:
+    """The readers of a stage, all of which must be inside the loop."""
+    buffer = source.block.buffer
+    found = readers(s.func, buffer)
+    inside = [x for x in found if loop in x.loops]
+    if not inside:
+        raise ScheduleError(f"nothing in the loop reads {buffer}", node=show_loop(loop))
+    for x in found:
+        if x not in inside:
+            raise ScheduleError(
+                f"{x.block.name} reads {buffer} outside of the loop", node=show_loop(loop)
+            )
+        _check_undecided(buffer, x)
+    return inside
+
+
+def _check_shared(
+    source: Site,
+    around: Sequence[Loop],
+    box: Sequence[tuple[Expr, Expr]],
+    own: set[Var],
+    known: dict[Var, Interval],
+) -> None:
+    """A stage's iterators that follow loops around its readers must go on to do so."""
+    b = source.block
+    both = {x.var for x in source.loops if x in around} - own
+    if not both.isdisjoint(v for i in b.reduce for v in free_vars(i.binding)):
+        raise ScheduleError(
+            f"{b.name} reduces in a loop that its readers are in", node=show_loop(source.loops[0])
+        )
+    for i, (lo, extent) in zip(b.spatial, box, strict=True):
+        if both.isdisjoint(free_vars(i.binding)):
+            continue
+        if constant(extent) != 1 or simplify(i.binding, known) is not lo:
+            raise ScheduleError(
+                f"{b.name} computes {i.var.name} = {i.binding}, and more is read: {lo} "
+                f"and {extent} in all",
+                node=show_loop(source.loops[0]),
+            )
 
 
 def _before_reader(body: Stmt, new: Stmt, buffer: str) -> Stmt:
     parts = body.body if isinstance(body, ir.Seq) else (body,)
-    at = next(k for k, part in enumerate(parts) if _readers(part, buffer))
+    at = next(k for k, part in enumerate(parts) if _loads(part, buffer))
     return ir.seq(*parts[:at], new, *parts[at:])
 
 
+def _loads(s: Stmt, buffer: str) -> bool:
+    for b in ir.blocks(s):
+        roots = (b.value, *b.indices, b.where, *(() if b.init is None else (b.init,)))
+        if any(x.buffer == buffer for x in n.loads(*roots)):
+            return True
+    return False
+
+
 def _box(
-    readers: list[tuple[tuple[Loop, ...], Block]],
-    block: Block,
-    outer: dict[Var, n.Expr],
-    func: Function,
+    inside: Sequence[Site], block: Block, outer: dict[Var, Interval], func: Function
 ) -> list[tuple[Expr, Expr]]:
     """Least index and extent along each dimension that the readers need."""
     boxes: list[tuple[Expr, Expr]] | None = None
-    for loops, b in readers:
+    for site in inside:
         domain: dict[Var, tuple[Expr, Expr]] = {}
         known = dict(outer)
-        for x in loops:
+        for x in site.loops:
             if x.var not in outer:
                 domain[x.var] = (n.as_expr(0), x.extent - 1)
                 known.update(ranges(func, (x,)))
-        values = b.bindings
-        for load in ir.reads(b):
-            if load.buffer != block.buffer:
+        for access in site.accesses:
+            if access.buffer != block.buffer or access.kind != "read":
                 continue
             here = []
-            for index, dim in zip(load.indices, block.spatial, strict=True):
-                bound = simplify(n.substitute(index, values), known)
+            for index, dim in zip(access.indices, func.buffers[block.buffer].shape, strict=True):
+                bound = simplify(index, known)
                 hull = None if n.loads(bound) else extremes(bound, domain)
-                lo, hi = hull if hull is not None else (n.as_expr(0), dim.extent - 1)
+                lo, hi = hull if hull is not None else (n.as_expr(0), dim - 1)
                 here.append((simplify(lo, known), simplify(hi, known)))
             if boxes is None:
                 boxes = here
@@ -174,213 +246,83 @@ def _box(
                     for (a, p), (c, q) in zip(boxes, here, strict=True)
                 ]
     assert boxes is not None
-    return [(lo, simplify(hi - lo + 1, outer)) for lo, hi in boxes]  # type: ignore[arg-type]
+    return [(lo, simplify(hi - lo + 1, outer)) for lo, hi in boxes]
+
+
+def _covers(
+    func: Function,
+    inside: Sequence[Site],
+    around: Sequence[Loop],
+    box: Sequence[tuple[Expr, Expr]],
+    shape: Sequence[Expr],
+) -> bool:
+    """Whether the boxes of all iterations are the whole buffer."""
+    if any(x.guards for x in inside):
+        return False
+    loops = {x.var: f"a{k}" for k, x in enumerate(around)}
+    whole, part = Formula(), Formula()
+    for x in around:
+        part.between(loops[x.var], x.extent, loops)
+    for k, ((lo, extent), dim) in enumerate(zip(box, shape, strict=True)):
+        whole.between(f"e{k}", dim, {})
+        start, count = part.term(lo, loops), part.term(extent, loops)
+        part.add(None if start is None or count is None else f"{start} <= e{k} < {start} + {count}")
+    for symbol in func.symbols:
+        whole.add(f"{whole.term(symbol, {})} >= 1")
+    if not (whole.exact and part.exact):
+        return False
+    elements = [f"e{k}" for k in range(len(shape))]
+    reached = part.set([*elements, *loops.values()])
+    for _ in loops:
+        reached = reached.project_out(_set_dimension(), len(elements), 1)
+    return bool(whole.set(elements).subtract(reached).is_empty())
+
+
+def _set_dimension() -> object:
+    import islpy
+
+    return islpy.dim_type.set
 
 
 def _regenerated(
     func: Function,
     block: Block,
-    box: list[tuple[Expr, Expr]],
-    outer: dict[Var, n.Expr],
+    box: Sequence[tuple[Expr, Expr]],
+    outer: dict[Var, Interval],
     scope: str,
 ) -> Stmt:
-    """The block in new loops over the box, spatial ones first."""
+    """The block in new loops over the box."""
     loops: list[tuple[Var, Expr]] = []
     iters: list[Iter] = []
     where: Expr = n.TRUE
     known = dict(outer)
     spatial = iter(box)
     for i in block.iters:
+        var = Var(f"{block.name}_{i.var.name}")
         if i.kind == "reduce":
-            var = Var(f"{block.name}_{i.var.name}")
             loops.append((var, i.extent))
             iters.append(Iter(i.var, i.extent, i.kind, var))
             continue
         lo, extent = next(spatial)
-        if any(v in outer and v not in func.symbols for v in free_vars(extent)):
-            raise ScheduleError(f"the box of {block.buffer} changes its size: {extent}", node=str(lo))
+        if any(v not in func.symbols for v in free_vars(extent)):
+            raise ScheduleError(
+                f"the box of {block.buffer} changes its size: {extent}", node=show_loop(block)
+            )
         if scope == "register" and constant(extent) is None:
-            raise ScheduleError(f"{block.buffer} in registers needs a constant box, not {extent}")
-        if constant(extent) == 1:
-            iters.append(Iter(i.var, i.extent, i.kind, lo))
-            bound: Expr = lo
-        else:
-            var = Var(f"{block.name}_{i.var.name}")
+            raise ScheduleError(
+                f"{block.buffer} in registers needs a constant box, not {extent}",
+                node=show_loop(block),
+            )
+        bound = lo
+        if constant(extent) != 1:
             loops.append((var, extent))
-            known.update(ranges(func, (Loop(var, extent, block),)))  # type: ignore[arg-type]
-            bound = simplify(lo + var, known)  # type: ignore[arg-type]
-            iters.append(Iter(i.var, i.extent, i.kind, bound))
-        if not prove(n.lt(bound, i.extent), known):  # type: ignore[arg-type]
-            where = n.all_of(where, n.lt(bound, i.extent))
-        if not prove(n.le(0, bound), known):  # type: ignore[arg-type]
-            where = n.all_of(where, n.le(0, bound))
+            known.update(ranges(func, (Loop(var, extent, block),)))
+            bound = simplify(lo + var, known)
+        iters.append(Iter(i.var, i.extent, i.kind, bound))
+        for condition in (n.lt(bound, i.extent), n.le(0, bound)):
+            if not prove(condition, known):
+                where = n.all_of(where, condition)
     out: Stmt = block.with_(iters=tuple(iters), where=where)
     for var, extent in reversed(loops):
         out = Loop(var, extent, out)
     return out
-
-
-@move
-def cache_write(s: Schedule, name: str, scope: str) -> Schedule:
-    """Let a block write into a buffer of its own, which a new block copies to where it wrote before.
-
-    The new block is called as the old one, which becomes ``name_cache``.
-
-    Legal if: the block writes at its iterators.
-
-    Before: C[i] += x[i, k]
-    After: C_cache[i] += x[i, k]; C[i] = C_cache[i]
-    """
-    root, block = _root_nest(s, name)
-    if not _is_identity(block):
-        raise ScheduleError(f"{name} does not write at its iterators", node=show_loop(root))
-    target = s.func.buffers[block.buffer]
-    cache = Buffer(f"{target.name}_cache", target.dtype, target.shape, scope)  # type: ignore[arg-type]
-    moved = block.with_(name=f"{name}_cache", buffer=cache.name)
-    own = _own(root)
-    iters, loops = [], []
-    for i in block.spatial:
-        inside = bool(own & set(free_vars(i.binding)))  # else a loop that other blocks share
-        iters.append(Iter(i.var, i.extent, "spatial", i.var if inside else i.binding))
-        if inside:
-            loops.append(i)
-    axes = tuple(i.var for i in iters)
-    copy: Stmt = Block(
-        name, tuple(iters), target.name, axes, Load(cache.name, axes, target.dtype), origin=block.origin
-    )
-    for i in reversed(loops):
-        copy = Loop(i.var, i.extent, copy)
-    body = replace(s.func.body, root, ir.seq(replace(root, block, moved), copy))
-    return Schedule(s.func.with_(body=body).with_buffer(cache), s.trace)
-
-
-@move
-def cache_read(s: Schedule, buffer: str, reader: str, scope: str) -> Schedule:
-    """Let a block read a copy of a buffer; the copying block is called ``buffer_cache``.
-
-    Legal if: the block reads the buffer.
-
-    Before: C[i] = x[i] + 1
-    After: x_cache[i] = x[i]; C[i] = x_cache[i] + 1
-    """
-    loops, block = s.nest(reader)
-    source = s.func.buffers.get(buffer)
-    if source is None or not any(x.buffer == buffer for x in ir.reads(block)):
-        raise ScheduleError(f"{reader} does not read {buffer}")
-    cache = Buffer(f"{buffer}_cache", source.dtype, source.shape, scope)  # type: ignore[arg-type]
-    axes = tuple(Var(f"i{k}") for k in range(len(source.shape)))
-    iters = tuple(Iter(v, d, "spatial", v) for v, d in zip(axes, source.shape, strict=True))
-    copy: Stmt = Block(cache.name, iters, cache.name, axes, Load(buffer, axes, source.dtype))
-    for i in reversed(iters):
-        copy = Loop(i.var, i.extent, copy)
-
-    def rename(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer == buffer:
-            return Load(cache.name, e.indices, e.type)
-        return None
-
-    moved = block.with_(
-        value=n.transform(block.value, rename),
-        indices=tuple(n.transform(i, rename) for i in block.indices),
-    )
-    outermost: Stmt = loops[0] if loops else block
-    body = replace(s.func.body, block, moved)
-    first = next(x for x in _top(body) if moved in list(ir.blocks(x)))
-    del outermost
-    body = replace(body, first, ir.seq(copy, first))
-    return Schedule(s.func.with_(body=body).with_buffer(cache), s.trace)
-
-
-def _top(body: Stmt) -> tuple[Stmt, ...]:
-    return body.body if isinstance(body, ir.Seq) else (body,)
-
-
-@move
-def merge(s: Schedule, name: str, first: str, second: str) -> Schedule:
-    """Make one iterator of two neighbouring spatial ones, and one loop of their loops.
-
-    Unlike ``fuse``, which leaves the iterators alone, it makes tiles possible that cross the end of a row.
-
-    Legal if: the iterators are bound to loops of their own, one directly inside the other.
-
-    Before: for i, for j: block(i=spatial(4, i), j=spatial(8, j)): C[i, j] = ...
-    After: for i_j: block(i_j=spatial(32, i_j)): C[i_j // 8, i_j % 8] = ...
-    """
-    loops, block = s.nest(name)
-    by_name = {i.var.name: i for i in block.iters}
-    if first not in by_name or second not in by_name:
-        raise ScheduleError(f"{name} has no iterators {first}, {second}", node=show_loop(block))
-    a, b = by_name[first], by_name[second]
-    if a.kind != b.kind:
-        raise ScheduleError("only iterators of one kind can be merged", node=show_loop(block))
-    outer = next((x for x in loops if x.var is a.binding), None)
-    if outer is None or not isinstance(outer.body, Loop) or outer.body.var is not b.binding:
-        raise ScheduleError("their loops are not directly nested", node=show_loop(block))
-    var = Var(f"{first}_{second}")
-    values = {a.var: var // b.extent, b.var: var % b.extent}
-    iters = tuple(
-        Iter(var, a.extent * b.extent, a.kind, var) if i is a else i for i in block.iters if i is not b
-    )
-    known = {var: n.as_expr(0)}
-    del known
-    fresh = block.with_(
-        iters=iters,
-        indices=tuple(n.substitute(i, values) for i in block.indices),
-        value=n.substitute(block.value, values),
-    )
-    inner = outer.body
-    new = Loop(var, a.extent * b.extent, replace(inner.body, block, fresh))
-    return s.with_body(replace(s.func.body, outer, new))
-
-
-@move
-def layout(s: Schedule, buffer: str, dims: tuple[str, ...], shape: tuple[object, ...]) -> Schedule:
-    """Keep a buffer in another order: its element ``d0, d1 ...`` is stored at ``dims``, in ``shape``.
-
-    ``dims`` are expressions over d0, d1 ...; ``shape`` are numbers or expressions over the symbols. A parameter's
-    caller must give it in this form (constants are brought into it when the model is compiled); what the old
-    form did not have is zero.
-
-    Legal if: different elements are stored at different places within the shape.
-
-    Before: B[k, n], B: f32[64, 40]
-    After: layout("B", ("d1 // 16", "d0", "d1 % 16"), (3, 64, 16)): B[n // 16, k, n % 16], B: f32[3, 64, 16]
-    """
-    from planish.compiler.expr.text import parse
-
-    old = s.func.buffers.get(buffer)
-    if old is None:
-        raise ScheduleError(f"there is no buffer {buffer}")
-    forms = [parse(d) for d in dims]
-    axes = [Var(f"d{k}") for k in range(len(old.shape))]
-    extents = tuple(parse(x) if isinstance(x, str) else n.as_expr(x) for x in shape)  # type: ignore[arg-type]
-    symbols = set(s.func.symbols)
-    for f in (*forms, *extents):
-        extra = [v for v in free_vars(f) if v not in axes and v not in symbols]
-        if extra:
-            raise ScheduleError(f"{extra[0]} is no dimension of {buffer}", node=str(f))
-
-    def place(indices: tuple[Expr, ...], known: dict[Var, Interval]) -> tuple[Expr, ...]:
-        values = dict(zip(axes, indices, strict=True))
-        return tuple(simplify(n.substitute(f, values), known) for f in forms)
-
-    def change(b: Block) -> Block:
-        if b.buffer != buffer and all(x.buffer != buffer for x in ir.reads(b)):
-            return b
-        known = iterator_ranges(s.func, b)
-
-        def change_load(e: Expr) -> Expr | None:
-            if isinstance(e, Load) and e.buffer == buffer:
-                return Load(buffer, place(e.indices, known), e.type)
-            return None
-
-        indices = tuple(n.transform(i, change_load) for i in b.indices)
-        if b.buffer == buffer:
-            indices = place(indices, known)
-        return b.with_(indices=indices, value=n.transform(b.value, change_load))
-
-    func = s.func.with_(body=ir.map_blocks(s.func.body, change))
-    return Schedule(func.with_buffer(Buffer(buffer, old.dtype, extents, old.scope)), s.trace)
-
-
-__all__ = ["Const", "cache_read", "cache_write", "compute_at", "inline", "layout", "merge"]

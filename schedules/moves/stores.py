@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from planish.compiler.errors import ScheduleError
-from planish.schedules.schedule import Schedule, move, replace, show_loop
+from planish.schedules.edit import replace
+from planish.schedules.schedule import Schedule, move, show_loop
 
 
 @move
@@ -12,8 +13,18 @@ def nontemporal(s: Schedule, name: str) -> Schedule:
 
     Legal if: the block is spatial (an update reads what it wrote).
 
-    Before: with block("C"): C[i] = x[i]
-    After: with block("C", nontemporal=True): C[i] = x[i]
+    Before:
+        def f(x: f32[64], *, C: f32[64]):
+            for i in serial(64):
+                with block("C", i0=spatial(64, i)):
+                    C[i0] = x[i0]
+    Move:
+        nontemporal("C")
+    After:
+        def f(x: f32[64], *, C: f32[64]):
+            for i in serial(64):
+                with block("C", i0=spatial(64, i), nontemporal=True):
+                    C[i0] = x[i0]
     """
     block = s.block(name)
     if block.combiner is not None:

@@ -410,11 +410,14 @@ def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Sched
 
 
 def _parallel(s: Schedule, c: Contraction, out: str, outer: list[str], threads: int) -> Schedule:
-    """Share the outer loops among threads, if nothing is around them and there is enough to do."""
-    first = s.loops(out)[0].var.name
-    if threads == 1 or first != outer[0]:
+    """Share the outer loops among threads, if there is enough to do in one run of them."""
+    loops = s.loops(out)
+    around = loops[: [x.var.name for x in loops].index(outer[0])]
+    if threads == 1 or any(x.kind != "serial" for x in around):
         return s
-    products = volume(c.block.iters)
+    shared = {x.var for x in around}
+    own = [i for i in c.block.iters if not shared & set(n.free_vars(i.binding))]
+    products = volume(tuple(own))
     if products is not None and products < SERIAL_PRODUCTS:
         return s
     name = outer[0]

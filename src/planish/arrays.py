@@ -35,7 +35,9 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     except OSError as error:
         raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise ParseError(f"{path} is no .npz file of arrays: {error}") from error
+        raise ParseError(
+            f"{path} is no .npz file of numbers", hint="write it with numpy.savez"
+        ) from error
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:

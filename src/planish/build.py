@@ -102,17 +102,28 @@ def compile_imported(
 def _check_options(
     dims: Mapping[str, int] | None, threads: int | None, dtype: str | None, accuracy: str
 ) -> None:
-    if threads is not None and threads < 1:
-        raise TypeCheckError(f"threads is {threads}, and must be at least 1", op="compile")
+    if threads is not None and (not _is_number(threads) or threads < 1):
+        raise TypeCheckError(
+            f"threads is {threads!r}, and must be a number of at least 1", op="compile"
+        )
     if accuracy not in ("default", "strict"):
         raise TypeCheckError(
             f"accuracy is {accuracy!r}", op="compile", hint="one of: default, strict"
         )
     if dtype is not None:
         raise TypeCheckError("models are compiled in their own dtypes only", op="compile")
+    if dims is not None and not isinstance(dims, Mapping):
+        raise TypeCheckError(
+            f"dims is of type {type(dims).__name__}, not a dictionary of sizes by name",
+            op="compile",
+        )
     for name, size in (dims or {}).items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        if not _is_number(size) or size < 0:
             raise TypeCheckError(f"the size {name} is {size!r}, and must be a number", op="compile")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_logs(logs: Sequence[str | Path] | None) -> None:
@@ -154,8 +165,11 @@ def optimized(graph: Graph, say: Progress = lambda _: None) -> Graph:
     """The graph after all passes."""
     say("optimising the graph")
     from planish.compiler.pipeline import GRAPH_PASSES, run
+    from planish.folding import fold_by_kernels
 
-    return run(graph, GRAPH_PASSES)
+    graph = run(graph, GRAPH_PASSES)
+    folded = fold_by_kernels(graph)
+    return graph if folded is graph else run(folded, GRAPH_PASSES)
 
 
 def make_program(

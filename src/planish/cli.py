@@ -189,7 +189,7 @@ def progress() -> Iterator[Progress]:
                 bar.start()
             bar.update(
                 task,
-                description=f"{text} ...",
+                description=f"{text} ..." if text else "",
                 total=None if moving else 1.0,
                 completed=share or 0.0,
                 refresh=True,

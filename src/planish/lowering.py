@@ -20,6 +20,7 @@ from planish.compiler.loop import te
 from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.ir import Function
 from planish.compiler.loop.lower import lower
+from planish.compiler.loop.slots import with_slots
 from planish.compiler.loop.text import show
 from planish.compiler.machine import Machine
 from planish.compiler.ops.shape import Reshape
@@ -110,7 +111,8 @@ class _Kernels:
             s = Schedule(func)
             if self.optimize:
                 s = default_schedule(func, self.machine, self.threads, constants)
-            named = s.func.with_(name=f"{_identifier(label)}_{len(self._made)}")
+            scheduled = with_slots(s.func, self.threads)
+            named = scheduled.with_(name=f"{_identifier(label)}_{len(self._made)}")
             found = self._made[key] = _Kernel(named, s.text(), _layouts(s, constants))
         return found
 
@@ -120,13 +122,14 @@ def _layouts(s: Schedule, constants: frozenset[str]) -> dict[int, tuple[Layout, 
     positions = {p.name: k for k, p in enumerate(s.func.params)}
     out: dict[int, tuple[Layout, ...]] = {}
     for step in s.trace:
-        if step.move != "layout" or step.arguments[0] not in positions:
-            continue
-        name, dims, shape = step.arguments
-        if name not in constants:
-            raise InternalError(f"{name} is no constant, but is laid out", op="lower")
-        layout = tuple(dims), tuple(int(str(d)) for d in shape)
-        out[positions[name]] = (*out.get(positions[name], ()), layout)
+        match step.arguments:
+            case (str(name), tuple(dims), tuple(shape)) if step.move == "layout":
+                if name not in positions:
+                    continue
+                if name not in constants:
+                    raise InternalError(f"{name} is no constant, but is laid out", op="lower")
+                form = tuple(map(str, dims)), tuple(int(str(d)) for d in shape)
+                out[positions[name]] = (*out.get(positions[name], ()), form)
     return out
 
 

@@ -87,6 +87,7 @@ class ModuleText:
     parts: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
     metadata: str = ""
+    zero_bytes: int = 64
 
     def declare(self, name: str, result: str, *arguments: str) -> str:
         """Declare a function; its name."""
@@ -94,11 +95,17 @@ class ModuleText:
             self.declared[name] = f"declare {result} @{name}({', '.join(arguments)})"
         return name
 
+    def zeros(self, size: int) -> str:
+        """So many bytes of zeros: where a load that must not happen reads instead."""
+        self.zero_bytes = max(self.zero_bytes, size)
+        return "@planish_zeros"
+
     def nontemporal(self) -> str:
         """The metadata that marks a store past the caches."""
         self.metadata = "!0 = !{i32 1}"
         return "!0"
 
     def text(self) -> str:
-        zeros = "@planish_zeros = internal constant [512 x i8] zeroinitializer, align 64"
+        array = f"[{self.zero_bytes} x i8] zeroinitializer"
+        zeros = f"@planish_zeros = internal constant {array}, align 64"
         return "\n".join([zeros, *self.declared.values(), "", *self.parts, self.metadata]) + "\n"

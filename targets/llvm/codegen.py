@@ -7,25 +7,26 @@ given ranges of iterations as chunks. LLVM's optimiser has nothing left to do an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from planish.compiler.dtypes import BOOL, I64
-from planish.compiler.errors import CodegenError, InternalError
+from planish.compiler.dtypes import I64
+from planish.compiler.errors import CodegenError, InternalError, PlanishError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval
-from planish.compiler.expr.nodes import TRUE, Const, Expr, Mul, Var
+from planish.compiler.expr.nodes import Const, Expr, Var
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Block, Buffer, Function, If, Loop, Seq, Stmt
+from planish.compiler.loop.ir import Block, Function, If, Loop, Seq, Stmt, constant
+from planish.compiler.loop.slots import STACK_BYTES, backing
 
+from .blocks import Blocks
 from .builder import Builder, ModuleText
 from .expressions import Bound, Scope
 from .isa import Isa
-from .memory import Memory
-from .values import Val, constant, scalar_type
+from .registers import Registers, Runs
+from .values import Val
 
-_COMBINE: Final[dict[str, type[n.Binary]]] = {"sum": n.Add, "prod": n.Mul, "max": n.Max, "min": n.Min}
-_FOLD: Final = {"sum": "fadd", "prod": "fmul"}
 CHUNKS_PER_THREAD: Final = 8
 ALIGN: Final = 64
 
@@ -33,22 +34,57 @@ ALIGN: Final = 64
 def kernel_ir(func: Function, module: ModuleText, isa: Isa) -> None:
     """Add the code of a function (lowered by the loop passes) to a module.
 
-    Errors: CodegenError naming the block that cannot be compiled.
+    Register buffers whose elements turn out not to be known when code is made are kept in memory instead.
+
+    Errors: CodegenError naming the function, and the block that cannot be compiled.
     """
-    Kernel(func, module, isa).define()
+    before = len(module.parts)
+    while True:
+        kernel = Kernel(func, module, isa)
+        try:
+            kernel.define()
+            return
+        except CodegenError as error:
+            del module.parts[before:]
+            if not kernel.registers.unfit:
+                raise _located(error, f"in {func.name}") from error
+            unfit = set(kernel.registers.unfit)
+            func = func.with_(
+                temps=tuple(
+                    ir.Buffer(t.name, t.dtype, t.shape, "local") if t.name in unfit else t
+                    for t in func.temps
+                )
+            )
 
 
-class Kernel(Memory):
+def _located(error: PlanishError, where: str) -> PlanishError:
+    """The error saying where it happened, inner places first."""
+    return type(error)(
+        f"{error.message}, {where}", op=error.op, node=error.node, span=error.span, hint=error.hint
+    )
+
+
+class Kernel(Blocks):
     """One LLVM function: the whole of a loop function, or the chunk of one of its parallel loops."""
 
-    def __init__(self, func: Function, module: ModuleText, isa: Isa, name: str = "") -> None:
-        scope = Scope({}, {}, {})
-        super().__init__(Builder(module), isa, scope, func.buffers)
-        self.func, self.name = func, name or func.name
-        self.module = module
+    def __init__(
+        self, func: Function, module: ModuleText, isa: Isa, parent: Kernel | None = None
+    ) -> None:
+        super().__init__(Builder(module), isa, Scope({}, {}, {}), func.buffers)
+        self.func, self.module, self.parent = func, module, parent
+        self.name = func.name
         self.entry: list[str] = []
         self.chunks = 0
         self._sink = ""
+        if parent is None:
+            self.uses: dict[int, Counter[str]] = {}
+            self.total = self.count_uses(func.body)
+            self.shared = _shared(func)
+        else:
+            parent.chunks += 1
+            self.name = f"{parent.name}.{parent.chunks}"
+            self.registers = Registers(self, parent.registers.unfit)
+            self.uses, self.total, self.shared = parent.uses, parent.total, parent.shared
 
     # ----------------------------------------------------------------------------- functions
 
@@ -74,6 +110,8 @@ class Kernel(Memory):
         self._finish(arguments)
 
     def _finish(self, arguments: Iterable[str]) -> None:
+        if self.streams:  # stores past the caches are seen late, but before those that follow here
+            self.b.line("fence seq_cst")
         body = "\n".join([*self.entry, *self.b.level.lines])
         head = f"define void @{self.name}({', '.join(arguments)}) nounwind {{"
         self.module.parts.append(f"{head}\nentry:\n{body}\n  ret void\n}}\n")
@@ -81,17 +119,33 @@ class Kernel(Memory):
     def pointer(self, name: str) -> str:
         found = self.pointers.get(name)
         if found is None:
-            buffer = self.buffers[name]
-            if buffer.scope != "local":
+            if self.buffers[name].scope != "local":
                 raise InternalError(f"{name} has no address", op="llvm")
-            size = self.integer(buffer.bytes)[0]
-            text = f"alloca i8, i64 {size}, align {ALIGN}"
-            if size.startswith("%"):
-                found = self.b.emit(text, 0)
-            else:
-                found = self.b.name("local")
-                self.entry.append(f"  {found} = {text}")
-            self.pointers[name] = found
+            found = self.pointers[name] = self._local(self.buffers[name])
+        return found
+
+    def _local(self, buffer: ir.Buffer) -> str:
+        """Memory of this chunk: its part of the call's scratch, or on the stack."""
+        parts = self.buffers.get(backing(buffer.name))
+        if parts is not None:
+            base = self.pointers[parts.name]
+            if self.parent is None:
+                return base
+            step = self.integer(parts.shape[1])[0]
+            offset = self.b.once(0, f"mul nsw i64 %chunk, {step}")
+            return self.b.once(0, f"getelementptr i8, ptr {base}, i64 {offset}")
+        size = constant(buffer.bytes)
+        if size is None:
+            some = self.integer(n.maximum(buffer.bytes, 0))[0]
+            return self.b.emit(f"alloca i8, i64 {some}, align {ALIGN}", 0)
+        if size > STACK_BYTES:
+            raise CodegenError(
+                f"{buffer.name} has {size} bytes, too many for a stack",
+                op="llvm",
+                hint="give it slots in the call's scratch (loop.slots), or keep it global",
+            )
+        found = self.b.name("local")
+        self.entry.append(f"  {found} = alloca i8, i64 {size}, align {ALIGN}")
         return found
 
     def sink(self) -> str:
@@ -114,16 +168,16 @@ class Kernel(Memory):
             case Loop(kind="parallel"):
                 self._parallel(s)
             case Loop(kind="serial"):
-                self._serial(s.var, s.extent, s.body)
+                self._serial(s.var, s.extent, s)
             case Loop():
                 raise CodegenError(f"a CPU has no {s.kind} loops", op="llvm", node=s.var.name)
             case If():
                 self._if(s)
             case Block():
                 try:
-                    self._block(s)
+                    self.block(s)
                 except CodegenError as error:
-                    raise error.within(f"in block {s.name} of {self.func.name}") from error
+                    raise _located(error, f"in block {s.name}") from error
 
     def _unrolled(self, loop: Loop) -> None:
         extent = self._known(loop)
@@ -154,9 +208,9 @@ class Kernel(Memory):
         self.statement(loop.body)
         scope.vector, scope.lanes = None, 0
 
-    def _serial(self, var: Var, extent: Expr, body: Stmt, first: str = "0", end: str = "") -> None:
+    def _serial(self, var: Var, extent: Expr, loop: Loop, first: str = "0", end: str = "") -> None:
         """A rotated loop of ``var`` from ``first`` to ``end`` (the extent if not given)."""
-        extent = self.resolve(extent)
+        extent, body = self.resolve(extent), loop.body
         known = isinstance(extent, Const) and not end
         if known:
             count = int(extent.value)  # type: ignore[attr-defined]
@@ -169,17 +223,17 @@ class Kernel(Memory):
         stored = {b.buffer for b in ir.blocks(body)}
         for name in stored:
             self.forget(name)
-        carried = {k: v for k, v in self.registers.items() if k[0] in stored}
+        carried = self.registers.around(stored)
         b = self.b
         head, done = b.label("loop"), b.label("done")
         before = b.level.label
-        outer = dict(self.registers)
+        outer = dict(self.registers.live)
         test = "" if known else b.emit(f"icmp slt i64 {first}, {end}")
         inner = b.push(head)
         index = b.name("i")
         phis = {k: b.name("r") for k in carried}
         for k, v in carried.items():
-            self.registers[k] = Val(phis[k], v.dtype, v.lanes)
+            self.registers.live[k] = Val(phis[k], v.dtype, v.lanes)
         self.scope.bound[var] = Bound(index, b.depth)
         top = int(extent.value) - 1 if isinstance(extent, Const) else None
         self.scope.ranges[var] = Interval(0, top)
@@ -191,37 +245,39 @@ class Kernel(Memory):
         b.pop()
         del self.scope.bound[var]
         lines = b.level.lines
-        lines.append(f"  br label %{head}" if known else f"  br i1 {test}, label %{head}, label %{done}")
+        lines.append(
+            f"  br label %{head}" if known else f"  br i1 {test}, label %{head}, label %{done}"
+        )
         lines.append(f"{head}:")
         lines.append(f"  {index} = phi i64 [{first}, %{before}], [{following}, %{latch}]")
-        ends: dict[tuple[str, int], Val] = {}
+        ends = self.registers.check_carried(carried)
         for k, v in carried.items():
-            last = ends[k] = self.registers[k]
-            if last.lanes != v.lanes:
-                raise CodegenError(f"{k[0]} changes its width in a loop", op="llvm")
-            lines.append(f"  {phis[k]} = phi {v.type} [{v.text}, %{before}], [{last.text}, %{latch}]")
+            last = ends[k].text
+            lines.append(f"  {phis[k]} = phi {v.type} [{v.text}, %{before}], [{last}, %{latch}]")
         lines.extend(inner.lines)
         b.start(done)
-        self._leave(outer, ends, known, before, latch)
+        after = self._escaping(self.registers.live, outer, loop)
+        self.registers.live = after if known else self.registers.merge(outer, before, after, latch)
 
-    def _leave(
-        self,
-        outer: dict[tuple[str, int], Val],
-        ends: dict[tuple[str, int], Val],
-        known: bool,
-        before: str,
-        latch: str,
-    ) -> None:
-        """Registers behind a loop: those it carried, and those it may not have touched at all."""
-        fresh = {} if not known else {k: v for k, v in self.registers.items() if k not in outer}
-        self.registers = {**outer, **fresh}
-        for k, last in ends.items():
-            if known:
-                self.registers[k] = last
+    def _escaping(self, live: Runs, outer: Runs, s: Stmt) -> Runs:
+        """Of what is live at the end of a statement that which matters after it."""
+        uses = self.count_uses(s)
+        return {k: v for k, v in live.items() if k in outer or self.total[k[0]] > uses[k[0]]}
+
+    def count_uses(self, s: Stmt) -> Counter[str]:
+        """How many blocks use each register buffer."""
+        found = self.uses.get(id(s))
+        if found is None:
+            if isinstance(s, Block):
+                names = {s.buffer, *(x.buffer for x in ir.reads(s))}
+                registers = [x for x in names if self.buffers[x].scope == "register"]
+                found = Counter(sorted(registers))
             else:
-                v = outer[k]
-                text = self.b.emit(f"phi {v.type} [{v.text}, %{before}], [{last.text}, %{latch}]")
-                self.registers[k] = Val(text, v.dtype, v.lanes)
+                found = Counter()
+                for c in ir.children(s):
+                    found.update(self.count_uses(c))
+            self.uses[id(s)] = found
+        return found
 
     def _if(self, s: If) -> None:
         condition = self.resolve(s.condition)
@@ -232,137 +288,56 @@ class Kernel(Memory):
                 self.statement(s.other)
             return
         other = s.other
-        self._branch(
-            self.integer(condition)[0],
+        hoisted = self.is_scalar_integer(condition)
+        self.branch(
+            self.integer(condition)[0] if hoisted else self.value(condition).text,
+            s,
             lambda: self.statement(s.then),
             None if other is None else lambda: self.statement(other),
         )
 
-    def _branch(self, test: str, then: Callable[[], None], other: Callable[[], None] | None) -> None:
+    def branch(
+        self, test: str, body: Stmt, then: Callable[[], None], other: Callable[[], None] | None
+    ) -> None:
         b = self.b
         yes, no, join = b.label("then"), b.label("else"), b.label("join")
-        before, outer = b.level.label, dict(self.registers)
-        ends: list[tuple[str, dict[tuple[str, int], Val]]] = []
+        before, outer = b.level.label, self.registers.live
+        ends: list[tuple[str, Runs]] = []
         texts: list[list[str]] = []
         for label, run in ((yes, then), (no, other)):
             if run is None:
                 ends.append((before, outer))
                 continue
-            self.registers = dict(outer)
+            self.registers.live = dict(outer)
             inner = b.push(label)
             run()
             b.line(f"br label %{join}")
-            ends.append((inner.label, self.registers))
+            ends.append((inner.label, self._escaping(self.registers.live, outer, body)))
             texts.append([f"{label}:", *b.pop().lines])
         b.line(f"br i1 {test}, label %{yes}, label %{no if other is not None else join}")
         for lines in texts:
             b.level.lines.extend(lines)
         b.start(join)
         (from_yes, left), (from_no, right) = ends
-        merged: dict[tuple[str, int], Val] = {}
-        for k, v in left.items():
-            w = right.get(k)
-            if w is None:
-                continue
-            if v != w:
-                text = b.emit(f"phi {v.type} [{v.text}, %{from_yes}], [{w.text}, %{from_no}]")
-                v = Val(text, v.dtype, v.lanes)
-            merged[k] = v
-        self.registers = merged
-
-    # -------------------------------------------------------------------------------- blocks
-
-    def _block(self, s: Block) -> None:
-        if s.init is not None:
-            raise InternalError("a block's init is still in it", op="llvm", node=s.name)
-        bindings = s.bindings
-        if any(v is not b for v, b in bindings.items()):
-            raise InternalError("a block's iterators are still in it", op="llvm", node=s.name)
-        scalar, lanes = TRUE, TRUE
-        for c in conjuncts(self.resolve(s.where)):
-            if isinstance(c, Const) and not c.value:
-                return
-            if self.varies(c):
-                lanes = lanes & c
-            else:
-                scalar = scalar & c
-        if scalar is TRUE:
-            self._masked(s, lanes)
-        elif self.is_scalar_integer(scalar):
-            self._branch(self.integer(scalar)[0], lambda: self._masked(s, lanes), None)
-        else:
-            self._branch(self.value(scalar).text, lambda: self._masked(s, lanes), None)
-
-    def _masked(self, s: Block, lanes: Expr) -> None:
-        if lanes is TRUE:
-            self._statement(s)
-            return
-        mask = self.value(lanes)
-        self.guards.append(mask)
-        self._statement(s)
-        self.guards.pop()
-
-    def _statement(self, s: Block) -> None:
-        if s.combiner is None:
-            self.store(s.buffer, s.indices, self.value(s.value), s.nontemporal)
-            return
-        folds = self.scope.vector is not None and not any(self.varies(i) for i in s.indices)
-        target = n.Load(s.buffer, s.indices, self.buffers[s.buffer].dtype)
-        value = s.value
-        if folds and self.varies(value):
-            v = self._fold(s.combiner, self.value(value))
-            with self._lanes_off():
-                acc = self.load(target)
-                self.store(s.buffer, s.indices, self.binary(_COMBINE[s.combiner], acc, v))
-            return
-        acc = self.load(target)
-        if s.combiner == "sum" and isinstance(value, Mul) and value.dtype.is_float:
-            x, y = self.value(value.lhs), self.value(value.rhs)
-            self.store(s.buffer, s.indices, self.fma(x, y, acc))
-            return
-        v = self.value(value)
-        lanes = max(acc.lanes, v.lanes)
-        acc, v = self.widen(acc, lanes), self.widen(v, lanes)
-        self.store(s.buffer, s.indices, self.binary(_COMBINE[s.combiner], acc, v))
-
-    def _lanes_off(self) -> _Scalar:
-        return _Scalar(self)
-
-    def _fold(self, combiner: str, v: Val) -> Val:
-        """The lanes of a vector combined, those that are off left out."""
-        masks = [g for g in self.guards if g.lanes]
-        from planish.compiler.loop.te import COMBINERS
-
-        for g in masks:
-            neutral = constant(COMBINERS[combiner](v.dtype).value, v.dtype, v.lanes)
-            v = self._choose(g, v, neutral)
-        lanes = v.lanes
-        while lanes > 1:  # by halves
-            half = lanes // 2
-            if lanes % 2:
-                raise CodegenError("the lanes of a reduction must be a power of two", op="llvm")
-            t = v.type
-            low = ", ".join(f"i32 {k}" for k in range(half))
-            high = ", ".join(f"i32 {k}" for k in range(half, lanes))
-            a = self.b.emit(f"shufflevector {t} {v.text}, {t} poison, <{half} x i32> <{low}>")
-            c = self.b.emit(f"shufflevector {t} {v.text}, {t} poison, <{half} x i32> <{high}>")
-            v = self.binary(_COMBINE[combiner], Val(a, v.dtype, half), Val(c, v.dtype, half))
-            lanes = half
-        return Val(self.b.emit(f"extractelement {v.typed}, i64 0"), v.dtype)
+        self.registers.live = self.registers.merge(left, from_yes, right, from_no)
 
     # ------------------------------------------------------------------------------ parallel
 
     def _parallel(self, loop: Loop) -> None:
         """Outline the body as ``void chunk(ptr context, i64 chunk)`` and have the pool run it."""
         extent = self.resolve(loop.extent)
-        if isinstance(extent, Const) and int(extent.value) <= 1:
-            self._serial(loop.var, extent, loop.body)
+        if self.parent is not None or (isinstance(extent, Const) and int(extent.value) <= 1):
+            self._serial(loop.var, extent, loop)  # chunks are not divided again
             return
-        if any(k[0] in {x.buffer for x in ir.blocks(loop.body)} for k in self.registers):
-            raise CodegenError("registers do not cross a parallel loop", op="llvm", node=loop.var.name)
-        root = self
-        root.chunks += 1
-        child = Kernel(self.func, self.module, self.isa, f"{self.name}.{root.chunks}")
+        used = {
+            x for b in ir.blocks(loop.body) for x in (b.buffer, *(r.buffer for r in ir.reads(b)))
+        }
+        for name, _ in self.registers.live:
+            if name in used:
+                self.registers.refuse(name, f"the loop {loop.var.name} over it is parallel")
+        for name in sorted(used & self.shared):
+            self.pointer(name)  # of the call, not of each chunk
+        child = Kernel(self.func, self.module, self.isa, self)
         words: list[tuple[str, str]] = []  # (type, operand) in the context
 
         def capture(kind: str, operand: str) -> str:
@@ -378,17 +353,13 @@ class Kernel(Memory):
         child.scope.consts.update(self.scope.consts)
         child.scope.ranges.update(self.scope.ranges)
         total = self.integer(extent)[0]
-        most = self.b.once(0, f"mul nsw i64 %threads, {CHUNKS_PER_THREAD}")
-        fewer = self.b.emit(f"icmp slt i64 {total}, {most}")
-        count = self.b.emit(f"select i1 {fewer}, i64 {total}, i64 {most}")
-        one = self.b.emit("icmp eq i64 %threads, 1")
-        count = self.b.emit(f"select i1 {one}, i64 1, i64 {count}")
+        count = self._count(total, used)
         n_total, n_count = capture("i64", total), capture("i64", count)
         e = child.b.emit
         first = e(f"udiv i64 {e(f'mul i64 %chunk, {n_total}')}, {n_count}")
         after = e("add i64 %chunk, 1")
         last = e(f"udiv i64 {e(f'mul i64 {after}, {n_total}')}, {n_count}")
-        child._serial(loop.var, extent, loop.body, first, last)
+        child._serial(loop.var, extent, loop, first, last)
         child._finish(["ptr %context", "i64 %chunk"])
         context = self.b.name("context")
         self.entry.append(f"  {context} = alloca [{len(words)} x i64], align 16")
@@ -402,28 +373,40 @@ class Kernel(Memory):
         for name in {x.buffer for x in ir.blocks(loop.body)}:
             self.forget(name)
 
-
-class _Scalar:
-    """A context in which the vector loop's variable does not exist."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.saved = (kernel.scope.vector, kernel.scope.lanes, kernel.guards)
-
-    def __enter__(self) -> None:
-        scope = self.kernel.scope
-        scope.vector, scope.lanes = None, 0
-        self.kernel.guards = [g for g in self.kernel.guards if not g.lanes]
-
-    def __exit__(self, *_: object) -> None:
-        self.kernel.scope.vector, self.kernel.scope.lanes, self.kernel.guards = self.saved
-
-
-def conjuncts(e: Expr) -> list[Expr]:
-    """The conditions that ``and`` joins."""
-    if isinstance(e, n.And):
-        return conjuncts(e.lhs) + conjuncts(e.rhs)
-    return [] if e is TRUE else [e]
+    def _count(self, total: str, used: set[str]) -> str:
+        """How many chunks: some for each thread, but no more than there are slots for."""
+        e = self.b.emit
+        slots = [
+            constant(self.buffers[backing(x)].shape[0]) or 1
+            for x in used - self.shared
+            if backing(x) in self.buffers
+        ]
+        most = self.b.once(0, f"mul nsw i64 %threads, {CHUNKS_PER_THREAD}")
+        count = e(f"select i1 {e(f'icmp slt i64 {total}, {most}')}, i64 {total}, i64 {most}")
+        count = e(f"select i1 {e('icmp eq i64 %threads, 1')}, i64 1, i64 {count}")
+        if not slots:
+            return count
+        return e(
+            f"select i1 {e(f'icmp slt i64 {count}, {min(slots)}')}, i64 {count}, i64 {min(slots)}"
+        )
 
 
-__all__ = ["BOOL", "Buffer", "Kernel", "kernel_ir", "scalar_type"]
+def _shared(func: Function) -> frozenset[str]:
+    """The local buffers that are of the call, rather than of each chunk: what a parallel loop has not stored itself
+    before it reads it, or what is used outside of parallel loops too."""
+    out: set[str] = set()
+
+    def visit(s: Stmt, seen: set[str] | None) -> None:
+        """``seen`` are the buffers that the parallel loop around has stored to; None outside of any."""
+        if isinstance(s, Block):
+            read = {x.buffer for x in ir.reads(s)} | ({s.buffer} if s.combiner else set())
+            out.update({*read, s.buffer} if seen is None else read - seen)
+            if seen is not None:
+                seen.add(s.buffer)
+            return
+        inside = set() if seen is None and isinstance(s, Loop) and s.kind == "parallel" else seen
+        for c in ir.children(s):
+            visit(c, inside)
+
+    visit(func.body, None)
+    return frozenset(t.name for t in func.temps if t.scope == "local" and t.name in out)

@@ -10,28 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, I64, DType
+from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval, bounds
 from planish.compiler.expr.functions import FUNCTIONS, expand
-from planish.compiler.expr.nodes import Binary, Call, Cast, Compare, Const, Expr, Load, Not, Select, Var
+from planish.compiler.expr.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+)
 
-from .builder import Builder
+from .builder import Builder, Level
 from .isa import Isa
-from .values import Val, constant, lanes_type, ramp, scalar_type, type_suffix
+from .operations import LOGIC, Operations, integer_test
+from .values import Val, constant, ramp, scalar_type
 
-_INT: Final = {n.Add: "add nsw", n.Sub: "sub nsw", n.Mul: "mul nsw"}
-_WRAP: Final = {n.Add: "add", n.Sub: "sub", n.Mul: "mul"}
-_FLOAT: Final = {n.Add: "fadd", n.Sub: "fsub", n.Mul: "fmul", n.Div: "fdiv"}
-_LOGIC: Final = {n.And: "and", n.Or: "or"}
-_FCMP: Final = {n.Eq: "oeq", n.Ne: "une", n.Lt: "olt", n.Le: "ole"}
-_SIMPLE: Final = {
-    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round_even": "roundeven",
-    "abs": "fabs", "fma": "fma", "copysign": "copysign",
-}  # fmt: skip
-_BITS: Final = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor", "shift_left": "shl"}
-
+# The dimensions and indices that i64 are for do not overflow; other integers wrap around.
+_INT: Final = {n.Add: "add", n.Sub: "sub", n.Mul: "mul"}
 _free_vars: dict[Expr, frozenset[Var]] = {}
 
 
@@ -82,12 +85,20 @@ class Scope:
     lanes: int = 0
 
 
-class Expressions:
-    """Emits expressions; ``load`` is given by the memory side."""
+class Expressions(Operations):
+    """Emits expressions; ``load`` is given by the memory side.
+
+    ``memo`` holds what an expression's evaluation has found so far, one dictionary for each ``select`` whose side is
+    being evaluated: what was found outside of it holds inside, too.
+    """
 
     def __init__(self, builder: Builder, isa: Isa, scope: Scope) -> None:
-        self.b, self.isa, self.scope = builder, isa, scope
+        super().__init__(builder, isa)
+        self.scope = scope
+        self.memo: list[dict[Expr, Val]] = []
+        self.guards: list[Val] = []
         self._resolved: dict[object, Expr] = {}
+        self._integers: dict[Expr, tuple[str, int, Level]] = {}  # valid while that level is open
 
     def load(self, e: Load) -> Val:
         raise NotImplementedError
@@ -110,6 +121,15 @@ class Expressions:
     def integer(self, e: Expr) -> tuple[str, int]:
         """An integer or condition that depends on scalars only: its operand and the level that has it."""
         e = self.resolve(e)
+        levels = self.b.levels
+        known = self._integers.get(e)
+        if known is not None and known[1] < len(levels) and levels[known[1]] is known[2]:
+            return known[:2]
+        text, level = self._integer(e)
+        self._integers[e] = text, level, levels[level]
+        return text, level
+
+    def _integer(self, e: Expr) -> tuple[str, int]:
         match e:
             case Const(value, dtype):
                 return constant(value, dtype).text, 0
@@ -132,7 +152,13 @@ class Expressions:
                 source, target = scalar_type(x.dtype), scalar_type(dtype)
                 if source == target:
                     return text, level
-                how = "trunc" if dtype.bits < x.dtype.bits else "sext" if x.dtype.kind == "i" else "zext"
+                how = (
+                    "trunc"
+                    if dtype.bits < x.dtype.bits
+                    else "sext"
+                    if x.dtype.kind == "i"
+                    else "zext"
+                )
                 return self.b.once(level, f"{how} {source} {text} to {target}"), level
             case Binary(lhs=x, rhs=y):
                 (p, lp), (q, lq) = self.integer(x), self.integer(y)
@@ -145,16 +171,18 @@ class Expressions:
         once, t, kind = self.b.once, scalar_type(e.lhs.dtype), type(e)
         signed = e.lhs.dtype.kind == "i"
         if kind in _INT:
-            return once(level, f"{(_INT if e.dtype is I64 else _WRAP)[kind]} {t} {p}, {q}")
-        if kind in _LOGIC:
-            return once(level, f"{_LOGIC[kind]} i1 {p}, {q}")
+            return once(level, f"{_INT[kind]} {'nsw ' if e.dtype is I64 else ''}{t} {p}, {q}")
+        if kind in LOGIC:
+            return once(level, f"{LOGIC[kind]} i1 {p}, {q}")
         if isinstance(e, Compare):
-            return once(level, f"icmp {_compare(e, signed)} {t} {p}, {q}")
+            return once(level, f"icmp {integer_test(type(e), signed)} {t} {p}, {q}")
         if kind in (n.Min, n.Max):
             c = once(level, f"icmp {'s' if signed else 'u'}lt {t} {p}, {q}")
             a, b = (p, q) if kind is n.Min else (q, p)
             return once(level, f"select i1 {c}, {t} {a}, {t} {b}")
-        if not isinstance(e.rhs, Const):  # hoisted above the test that its divisor is not zero
+        if isinstance(e.rhs, Const):
+            q = "1" if e.rhs.value == 0 else q
+        else:  # hoisted above the test that its divisor is not zero
             zero = once(level, f"icmp eq {t} {q}, 0")
             q = once(level, f"select i1 {zero}, {t} 1, {t} {q}")
         if kind is n.Div:
@@ -185,15 +213,27 @@ class Expressions:
         """The value of any expression, in the present block."""
         if isinstance(root, Load):
             return self.load(root)
-        done: dict[Expr, Val] = {}
+        if self.memo:
+            return self._value(root)
+        self.memo = [{}]
+        try:
+            return self._value(root)
+        finally:
+            self.memo = []
+
+    def _value(self, root: Expr) -> Val:
+        done = self.memo[-1]
         stack = [root]
         while stack:
             e = stack[-1]
             if e in done:
                 stack.pop()
                 continue
-            if (leaf := self._leaf(e)) is not None:
-                done[e] = leaf
+            found = self._found(e) if len(self.memo) > 1 else None
+            if found is None:
+                found = self._leaf(e)
+            if found is not None:
+                done[e] = found
                 stack.pop()
                 continue
             todo = [c for c in e.children if c not in done]
@@ -203,6 +243,9 @@ class Expressions:
             done[e] = self._inner(e, [done[c] for c in e.children])
             stack.pop()
         return done[root]
+
+    def _found(self, e: Expr) -> Val | None:
+        return next((known[e] for known in self.memo if e in known), None)
 
     def _leaf(self, e: Expr) -> Val | None:
         match e:
@@ -223,44 +266,48 @@ class Expressions:
             case _:
                 return None
 
-    def _select(self, e: Select) -> Val:
-        if not e.condition.dtype.is_float and isinstance(known := self.resolve(e.condition), Const):
-            return self.value(e.then if known.value else e.other)
-        if not n.loads(e.then, e.other):
-            c, x, y = self.value(e.condition), self.value(e.then), self.value(e.other)
-            return self._choose(c, x, y)
-        c = self.value(e.condition)
-        with_then = self.guarded(c, False, e.then)
-        with_other = self.guarded(c, True, e.other)
-        return self._choose(c, with_then, with_other)
+    def _select(self, root: Select) -> Val:
+        """Selects within the last side of one another, as one chain: it may be long."""
+        chain: list[tuple[Val, Val]] = []
+        e: Expr = root
+        depth = len(self.guards), len(self.memo)
+        try:
+            while isinstance(e, Select) and (e is root or self._found(e) is None):
+                known = self.resolve(e.condition)
+                if isinstance(known, Const):
+                    e = e.then if known.value else e.other
+                    continue
+                c = self.value(e.condition)
+                chain.append((c, self.guarded(c, e.then)))
+                if n.loads(e.other):
+                    self.guard(self.negated(c))
+                e = e.other
+            out = self.value(e)
+        finally:
+            del self.guards[depth[0] :], self.memo[depth[1] :]
+        for c, then in reversed(chain):
+            out = self.choose(c, then, out)
+        return out
 
-    def guarded(self, condition: Val, negate: bool, e: Expr) -> Val:
-        """The value of ``e``, whose loads are performed only where ``condition`` holds (or does not)."""
-        raise NotImplementedError
+    def guarded(self, condition: Val, e: Expr) -> Val:
+        """The value of ``e``, whose loads are performed only where ``condition`` holds."""
+        if not n.loads(e):
+            return self.value(e)
+        self.guard(condition)
+        try:
+            return self.value(e)
+        finally:
+            self.guards.pop()
+            self.memo.pop()
 
-    def _choose(self, c: Val, x: Val, y: Val) -> Val:
-        lanes = max(c.lanes, x.lanes, y.lanes)
-        x, y = self.widen(x, lanes), self.widen(y, lanes)
-        return Val(self.b.emit(f"select {c.typed}, {x.typed}, {y.typed}"), x.dtype, lanes)
+    def guard(self, condition: Val) -> None:
+        """From here on, loads are performed only where the condition holds."""
+        self.guards.append(condition)
+        self.memo.append({})
 
-    def widen(self, v: Val, lanes: int) -> Val:
-        """A scalar in every lane."""
-        if v.lanes == lanes:
-            return v
-        if v.lanes:
-            raise CodegenError(f"{v.lanes} lanes where {lanes} are used", op="llvm")
-        element = scalar_type(v.dtype)
-        if not v.text.startswith("%"):
-            return Val(f"splat ({element} {v.text})", v.dtype, lanes)
-        key = ("splat", v.text, lanes)
-        found = self.b.level.cache.get(key)
-        if found is None:
-            t = lanes_type(element, lanes)
-            one = self.b.emit(f"insertelement {t} poison, {element} {v.text}, i64 0")
-            zero = f"<{lanes} x i32> zeroinitializer"
-            found = self.b.emit(f"shufflevector {t} {one}, {t} poison, {zero}")
-            self.b.level.cache[key] = found
-        return Val(found, v.dtype, lanes)
+    def negated(self, c: Val) -> Val:
+        text = f"xor {c.typed}, {constant(True, BOOL, c.lanes).text}"
+        return Val(self.b.once(self.b.depth, text), BOOL, c.lanes)
 
     def _inner(self, e: Expr, args: list[Val]) -> Val:
         lanes = max((a.lanes for a in args), default=0)
@@ -269,187 +316,12 @@ class Expressions:
             case Cast(_, dtype):
                 return self.convert(args[0], dtype)
             case Not():
-                one = constant(True, BOOL, lanes)
-                return Val(self.b.emit(f"xor {args[0].typed}, {one.text}"), BOOL, lanes)
+                return self.negated(args[0])
             case Call(name, _, dtype):
                 return self.call(name, args, dtype)
             case Compare():
-                return self._compare(e, args[0], args[1])
+                return self.compare(type(e), args[0], args[1])
             case Binary():
                 return self.binary(type(e), args[0], args[1])
             case _:
                 raise CodegenError("unknown expression", op="llvm", node=str(e))
-
-    def _compare(self, e: Compare, x: Val, y: Val) -> Val:
-        if x.dtype.is_float:
-            text = f"fcmp {_FCMP[type(e)]} {x.typed}, {y.text}"
-        else:
-            text = f"icmp {_compare(e, x.dtype.kind == 'i')} {x.typed}, {y.text}"
-        return Val(self.b.emit(text), BOOL, x.lanes)
-
-    def binary(self, kind: type[Binary], x: Val, y: Val) -> Val:
-        """An operation on two values of one type."""
-        t = x.dtype
-        emit = self.b.emit
-        if kind in (n.Min, n.Max):
-            return self._extreme(kind is n.Max, x, y)
-        if kind in _LOGIC:
-            return Val(emit(f"{_LOGIC[kind]} {x.typed}, {y.text}"), t, x.lanes)
-        if t.is_float:
-            if kind not in _FLOAT:
-                raise CodegenError(f"{kind.symbol} is not defined for {t}", op="llvm")
-            return Val(emit(f"{_FLOAT[kind]} {x.typed}, {y.text}"), t, x.lanes)
-        if kind in _WRAP:
-            return Val(emit(f"{_WRAP[kind]} {x.typed}, {y.text}"), t, x.lanes)
-        return self._divide(kind, x, y)
-
-    def _divide(self, kind: type[Binary], x: Val, y: Val) -> Val:
-        """Integer division; by zero it gives some value, never a trap."""
-        emit, t, lanes = self.b.emit, x.dtype, x.lanes
-        one = constant(1, t, lanes)
-        if y.text.startswith("%"):
-            zero = emit(f"icmp eq {y.typed}, zeroinitializer" if lanes else f"icmp eq {y.typed}, 0")
-            y = self._choose(Val(zero, BOOL, lanes), one, y)
-            if t.kind == "i":  # the one quotient that overflows
-                least, minus = constant(t.min, t, lanes), constant(-1, t, lanes)
-                a = emit(f"icmp eq {x.typed}, {least.text}")
-                b = emit(f"icmp eq {y.typed}, {minus.text}")
-                both = emit(f"and {lanes_type('i1', lanes)} {a}, {b}")
-                y = self._choose(Val(both, BOOL, lanes), one, y)
-        if t.kind == "u":
-            how = "urem" if kind is n.FloorMod else "udiv"
-            return Val(emit(f"{how} {x.typed}, {y.text}"), t, lanes)
-        quotient = Val(emit(f"sdiv {x.typed}, {y.text}"), t, lanes)
-        if kind is n.Div:
-            return quotient
-        rem = Val(emit(f"srem {x.typed}, {y.text}"), t, lanes)
-        zero_text = "zeroinitializer" if lanes else "0"
-        nonzero = emit(f"icmp ne {rem.typed}, {zero_text}")
-        signs = emit(f"xor {rem.typed}, {y.text}")
-        differ = emit(f"icmp slt {rem.type} {signs}, {zero_text}")
-        adjust = Val(emit(f"and {lanes_type('i1', lanes)} {nonzero}, {differ}"), BOOL, lanes)
-        if kind is n.FloorMod:
-            return self._choose(adjust, Val(emit(f"add {rem.typed}, {y.text}"), t, lanes), rem)
-        less = Val(emit(f"sub {quotient.typed}, {one.text}"), t, lanes)
-        return self._choose(adjust, less, quotient)
-
-    def _extreme(self, greatest: bool, x: Val, y: Val) -> Val:
-        """Minimum or maximum; NaN if either is NaN."""
-        emit, t = self.b.emit, x.dtype
-        if t is BOOL:
-            return Val(emit(f"{'or' if greatest else 'and'} {x.typed}, {y.text}"), t, x.lanes)
-        if not t.is_float:
-            sign = "s" if t.kind == "i" else "u"
-            name = f"llvm.{sign}{'max' if greatest else 'min'}"
-            return self.intrinsic(name, [x, y])
-        if not x.text.startswith("%"):  # a constant (not NaN): the other's NaN is the second operand
-            return self.second(greatest, x, y)
-        if not y.text.startswith("%"):
-            return self.second(greatest, y, x)
-        out = self.second(greatest, x, y)
-        nan = Val(emit(f"fcmp uno {x.typed}, {x.text}"), BOOL, x.lanes)
-        return self._choose(nan, x, out)
-
-    def second(self, greatest: bool, x: Val, y: Val) -> Val:
-        """x if it is greater (less) than y, else y, which it is too if either is NaN."""
-        found = self.isa.extreme(greatest, x.dtype, x.lanes)
-        if found is not None:
-            name, extra = found
-            types = [x.type, x.type, *(e.split()[0] for e in extra)]
-            self.b.module.declare(name, x.type, *types)
-            more = "".join(f", {e}" for e in extra)
-            return Val(self.b.emit(f"call {x.type} @{name}({x.typed}, {y.typed}{more})"), x.dtype, x.lanes)
-        c = self.b.emit(f"fcmp {'ogt' if greatest else 'olt'} {x.typed}, {y.text}")
-        return self._choose(Val(c, BOOL, x.lanes), x, y)
-
-    def intrinsic(self, name: str, args: list[Val]) -> Val:
-        """An LLVM intrinsic overloaded on its one type."""
-        x = args[0]
-        full = f"{name}.{type_suffix(scalar_type(x.dtype), x.lanes)}"
-        self.b.module.declare(full, x.type, *(a.type for a in args))
-        text = f"call {x.type} @{full}({', '.join(a.typed for a in args)})"
-        return Val(self.b.emit(text), x.dtype, x.lanes)
-
-    def fma(self, x: Val, y: Val, z: Val) -> Val:
-        lanes = max(x.lanes, y.lanes, z.lanes)
-        return self.intrinsic("llvm.fma", [self.widen(v, lanes) for v in (x, y, z)])
-
-    def call(self, name: str, args: list[Val], dtype: DType) -> Val:
-        """A primitive function."""
-        emit, x = self.b.emit, args[0]
-        if name in _SIMPLE and dtype.is_float:
-            return self.intrinsic(f"llvm.{_SIMPLE[name]}", args)
-        if name == "neg":
-            if dtype.is_float:
-                return Val(emit(f"fneg {x.typed}"), dtype, x.lanes)
-            return self.binary(n.Sub, constant(0, dtype, x.lanes), x)
-        if name == "abs":
-            return self._extreme(True, x, self.call("neg", [x], dtype)) if dtype.kind == "i" else x
-        if name == "is_nan":
-            return Val(emit(f"fcmp uno {x.typed}, {x.text}"), BOOL, x.lanes)
-        if name == "is_inf":
-            top = constant(float("inf"), x.dtype, x.lanes)
-            size = self.intrinsic("llvm.fabs", [x])
-            return Val(emit(f"fcmp oeq {size.typed}, {top.text}"), BOOL, x.lanes)
-        if name == "bitcast":
-            target = Val("", dtype, x.lanes).type
-            return x if target == x.type else Val(emit(f"bitcast {x.typed} to {target}"), dtype, x.lanes)
-        if name in _BITS:
-            return Val(emit(f"{_BITS[name]} {x.typed}, {args[1].text}"), dtype, x.lanes)
-        if name == "shift_right":
-            how = "ashr" if x.dtype.kind == "i" else "lshr"
-            return Val(emit(f"{how} {x.typed}, {args[1].text}"), dtype, x.lanes)
-        if name == "bit_not":
-            return Val(emit(f"xor {x.typed}, {constant(-1 if dtype is not BOOL else True, dtype, x.lanes).text}"), dtype, x.lanes)
-        if name in ("max_second", "min_second"):
-            return self.second(name == "max_second", x, args[1])
-        raise CodegenError(f"the function {name} has no code for {dtype}", op="llvm")
-
-    # --------------------------------------------------------------------------- conversions
-
-    def convert(self, v: Val, dtype: DType) -> Val:
-        """A value in another dtype."""
-        source, emit = v.dtype, self.b.emit
-        if source is dtype:
-            return v
-        if dtype is BOOL:
-            if source.is_float:
-                zero = constant(0.0, source, v.lanes)
-                return Val(emit(f"fcmp une {v.typed}, {zero.text}"), BOOL, v.lanes)
-            zero = constant(0, source, v.lanes)
-            return Val(emit(f"icmp ne {v.typed}, {zero.text}"), BOOL, v.lanes)
-        if source is BOOL and dtype.is_float:
-            return self._choose(v, constant(1.0, dtype, v.lanes), constant(0.0, dtype, v.lanes))
-        if {source, dtype} == {F16, BF16} or (source.bits == 64 and dtype in (F16, BF16) and source.is_float):
-            v, source = self.convert(v, F32), F32
-        target = Val("", dtype, v.lanes).type
-        how = _conversion(source, dtype)
-        if how is None:
-            return Val(v.text, dtype, v.lanes)
-        if how.startswith("llvm."):
-            full = f"{how}.{type_suffix(scalar_type(dtype), v.lanes)}.{type_suffix(scalar_type(source), v.lanes)}"
-            self.b.module.declare(full, target, v.type)
-            return Val(emit(f"call {target} @{full}({v.typed})"), dtype, v.lanes)
-        return Val(emit(f"{how} {v.typed} to {target}"), dtype, v.lanes)
-
-
-def _conversion(source: DType, target: DType) -> str | None:
-    if source.is_float and target.is_float:
-        return "fpext" if target.bits > source.bits else "fptrunc"
-    if source.is_float:  # saturating: defined for every value, NaN gives 0
-        return f"llvm.fpto{'s' if target.kind == 'i' else 'u'}i.sat"
-    if target.is_float:
-        return "sitofp" if source.kind == "i" else "uitofp"
-    if source is BOOL:
-        return "zext"
-    if target.bits == source.bits:
-        return None
-    return "trunc" if target.bits < source.bits else "sext" if source.kind == "i" else "zext"
-
-
-def _compare(e: Compare, signed: bool) -> str:
-    if isinstance(e, n.Eq):
-        return "eq"
-    if isinstance(e, n.Ne):
-        return "ne"
-    return ("s" if signed else "u") + ("lt" if isinstance(e, n.Lt) else "le")

@@ -4,13 +4,17 @@ The flat index of an access is a linear form over loop variables. Its terms are 
 level, outermost first, and the constant comes last, so that an unrolled tile has one pointer and constant
 offsets. In a vector loop the coefficient of the loop's variable decides: 1 is a vector access, 0 a scalar one, anything else
 goes lane by lane.
+
+Where a *guard* does not hold, memory is not touched: loads read zeros from elsewhere, or are masked. Guards are the
+conditions of a block on the lanes, and those of the ``select`` around a load. Indices that are read from memory are the
+operators' to keep inside a buffer; that a buffer has elements at all is tested here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import CodegenError, InternalError
@@ -22,9 +26,8 @@ from planish.compiler.loop.ir import Buffer
 from .builder import Builder
 from .expressions import Expressions, Scope, free
 from .isa import Isa
-from .values import Val, lanes_type, memory_type, scalar_type
-
-ZEROS: Final = "@planish_zeros"  # where a load that must not happen reads instead
+from .registers import Registers
+from .values import Val, constant, lanes_type, memory_type, scalar_type, type_suffix
 
 
 class Access(NamedTuple):
@@ -38,14 +41,21 @@ class Access(NamedTuple):
 class Memory(Expressions):
     """Emits accesses to buffers."""
 
-    def __init__(self, builder: Builder, isa: Isa, scope: Scope, buffers: dict[str, Buffer]) -> None:
+    def __init__(
+        self, builder: Builder, isa: Isa, scope: Scope, buffers: dict[str, Buffer]
+    ) -> None:
         super().__init__(builder, isa, scope)
         self.buffers = buffers
         self.pointers: dict[str, str] = {}
-        self.registers: dict[tuple[str, int], Val] = {}
-        self.guards: list[Val] = []
+        self.registers = Registers(self, [])
+        self.place: tuple[tuple[Expr, ...], tuple[Expr, ...]] = (
+            (),
+            (),
+        )  # shape and indices of what is stored
+        self.own_guards = 0  # how many of the guards are the block's
         self._flat: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self._indirect: dict[Load, bool] = {}
+        self.streams = False  # whether there are stores past the caches
         self._register_at: dict[tuple[Expr, tuple[Const, ...]], tuple[int, int]] = {}
 
     def pointer(self, name: str) -> str:
@@ -110,6 +120,15 @@ class Memory(Expressions):
             pointer = self.b.once(level, f"getelementptr {element}, ptr {pointer}, i64 {first}")
         return Access(pointer, offset, stride)
 
+    def irregular(self, e: Load) -> bool:
+        """Whether the lanes' elements do not stand apart by a fixed step: they may be the same one."""
+        terms: list[tuple[int, Expr]] = []
+        self._terms(self.flat(e.buffer, e.indices), 1, terms)
+        moving = [(c, atom) for c, atom in terms if self.varies(atom)]
+        return any(atom is not self.scope.vector for _, atom in moving) or not sum(
+            c for c, _ in moving
+        )
+
     def _term(self, atom: Expr) -> tuple[str, int]:
         """An atom's operand; a product is built from its outermost factors inwards."""
         if isinstance(atom, Mul):
@@ -133,28 +152,48 @@ class Memory(Expressions):
             raise InternalError(f"there is no buffer {e.buffer}", op="llvm")
         if buffer.scope == "register":
             return self._read_register(buffer, e)
-        consts = self.scope.consts
-        now = (buffer.name, e, tuple([consts[v] for v in free(e) if v in consts]), tuple(self.guards))
-        for level in self.b.levels:  # the same element, seen already
-            if (known := level.loaded.get(now)) is not None:
-                return known
-        out = self._load(buffer, e)
-        self.b.level.loaded[now] = out
+        guards = self._needed(buffer, e)
+        if self._data_dependent(e):
+            return self._load(buffer, e, guards)
+        consts, lanes = self.scope.consts, self.scope.lanes
+        now = (buffer.name, e, lanes, tuple([consts[v] for v in free(e) if v in consts]))
+        if (known := self._loaded(now, guards)) is not None:
+            return known
+        out = self._load(buffer, e, guards)
+        self.b.level.loaded[*now, guards] = out
         return out
 
-    def _load(self, buffer: Buffer, e: Load) -> Val:
+    def _needed(self, buffer: Buffer, e: Load) -> tuple[Val, ...]:
+        """The guards that a load needs: what lies as the element that is stored needs the block's alone."""
+        if len(self.guards) > self.own_guards:
+            if self.place[1] == e.indices and self.place[0] == buffer.shape:
+                return tuple(self.guards[: self.own_guards])
+        return tuple(self.guards)
+
+    def _loaded(self, key: tuple[Hashable, ...], guards: tuple[Val, ...]) -> Val | None:
+        """What was loaded already, under the same guards or fewer."""
+        for k in range(len(guards) + 1):
+            for level in self.b.levels:
+                if (known := level.loaded.get((*key, guards[:k]))) is not None:
+                    return known
+        return None
+
+    def _load(self, buffer: Buffer, e: Load, guards: tuple[Val, ...]) -> Val:
         if self.scope.lanes and self._data_dependent(e) and self._lanes_differ(e.indices):
             return self._gather(e)
         access = self.access(e.buffer, e.indices)
         if access.stride is None or access.stride not in (0, 1):
             return self._gather(e)
         lanes = self.scope.lanes if access.stride == 1 else 0
-        key = (buffer.name, access.pointer, access.offset, lanes, tuple(self.guards))
-        for level in self.b.levels:
-            if (found := level.loaded.get(key)) is not None:
-                return found
-        out = self._load_at(buffer, self._at(buffer.name, access), lanes)
-        self.b.level.loaded[key] = out
+        key = (buffer.name, access.pointer, access.offset, lanes)
+        if (found := self._loaded(key, guards)) is not None:
+            return found
+        more = guards
+        if self._data_dependent(e) and not all(isinstance(d, Const) for d in buffer.shape):
+            some, _ = self.integer(n.lt(0, buffer.elements))
+            more = (*guards, Val(some, BOOL))
+        out = self._load_at(buffer, self._at(buffer.name, access), lanes, more)
+        self.b.level.loaded[*key, guards] = out
         return out
 
     def _data_dependent(self, e: Load) -> bool:
@@ -167,31 +206,37 @@ class Memory(Expressions):
     def _lanes_differ(self, indices: tuple[Expr, ...]) -> bool:
         return any(self.varies(i) for i in indices)
 
-    def _load_at(self, buffer: Buffer, pointer: str, lanes: int) -> Val:
-        """A load under the present guards."""
-        element = memory_type(buffer.dtype)
+    def _load_at(self, buffer: Buffer, pointer: str, lanes: int, guards: tuple[Val, ...]) -> Val:
+        """A load under guards."""
+        element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         t = lanes_type(element, lanes)
         mask: Val | None = None
-        for g in self.guards:
-            if not g.lanes:
-                pointer = self.b.emit(f"select i1 {g.text}, ptr {pointer}, ptr {ZEROS}")
-            elif not lanes:
-                continue  # one lane at least is live: a block whose lanes are all off is not run
-            else:
+        for g in guards:
+            if g.lanes and lanes:
                 mask = g if mask is None else self.binary(n.And, mask, g)
+            else:
+                zeros = self.b.module.zeros(size * max(1, lanes))
+                pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {zeros}")
         if mask is not None:
-            name = f"llvm.masked.load.v{lanes}{_short(element)}.p0"
+            name = f"llvm.masked.load.{type_suffix(element, lanes)}.p0"
             self.b.module.declare(name, t, "ptr", f"<{lanes} x i1>", t)
-            align = max(1, buffer.dtype.bits // 8)
             text = self.b.emit(
-                f"call {t} @{name}(ptr align {align} {pointer}, <{lanes} x i1> {mask.text}, {t} zeroinitializer)"
+                f"call {t} @{name}(ptr align {size} {pointer}, {mask.typed}, {t} zeroinitializer)"
             )
         else:
-            text = self.b.emit(f"load {t}, ptr {pointer}, align {max(1, buffer.dtype.bits // 8)}")
+            text = self.b.emit(f"load {t}, ptr {pointer}, align {size}")
         if buffer.dtype is BOOL:
             zero = "zeroinitializer" if lanes else "0"
             text = self.b.emit(f"icmp ne {t} {text}, {zero}")
         return Val(text, buffer.dtype, lanes)
+
+    def _any(self, g: Val) -> str:
+        """Whether a guard holds for any lane."""
+        if not g.lanes:
+            return g.text
+        name = f"llvm.vector.reduce.or.v{g.lanes}i1"
+        self.b.module.declare(name, "i1", g.type)
+        return self.b.once(self.b.depth, f"call i1 @{name}({g.typed})")
 
     def _gather(self, e: Load) -> Val:
         """A vector whose lanes are loaded one by one."""
@@ -211,28 +256,18 @@ class Memory(Expressions):
         scope = self.scope
         var, lanes, guards = scope.vector, scope.lanes, self.guards
         assert var is not None
+        depth = self.b.depth
         self.guards = [
-            Val(self.b.emit(f"extractelement {g.typed}, i64 {lane}"), BOOL) if g.lanes else g
+            Val(self.b.once(depth, f"extractelement {g.typed}, i64 {lane}"), BOOL) if g.lanes else g
             for g in guards
         ]
+        memo, self.memo = self.memo, []
         scope.consts[var], scope.vector, scope.lanes = Const(lane, I64), None, 0
         try:
             yield
         finally:
-            scope.vector, scope.lanes, self.guards = var, lanes, guards
+            scope.vector, scope.lanes, self.guards, self.memo = var, lanes, guards, memo
             del scope.consts[var]
-
-    def guarded(self, condition: Val, negate: bool, e: Expr) -> Val:
-        if not n.loads(e):
-            return self.value(e)
-        if negate:
-            one = "splat (i1 true)" if condition.lanes else "true"
-            condition = Val(self.b.emit(f"xor {condition.typed}, {one}"), BOOL, condition.lanes)
-        self.guards.append(condition)
-        try:
-            return self.value(e)
-        finally:
-            self.guards.pop()
 
     # -------------------------------------------------------------------------------- stores
 
@@ -256,7 +291,7 @@ class Memory(Expressions):
         elif v.lanes:
             raise CodegenError(f"every lane stores to one element of {name}", op="llvm")
         else:
-            self._store_at(buffer, self._at(name, access), v)
+            self._store_at(buffer, self._guarded_place(self._at(name, access)), v)
         self.forget(name)
 
     def forget(self, name: str) -> None:
@@ -278,7 +313,7 @@ class Memory(Expressions):
 
     def _store_at(self, buffer: Buffer, pointer: str, v: Val, nontemporal: int = 0) -> None:
         """A store under the present guards; ``nontemporal``: the alignment in bytes of one past the caches."""
-        align = max(1, buffer.dtype.bits // 8)
+        align = buffer.dtype.bytes
         if buffer.dtype is BOOL:
             t = lanes_type("i8", v.lanes)
             typed = f"{t} {self.b.emit(f'zext {v.typed} to {t}')}"
@@ -288,14 +323,17 @@ class Memory(Expressions):
         if not masks or not v.lanes:
             if nontemporal:
                 hint = self.b.module.nontemporal()
-                self.b.line(f"store {typed}, ptr {pointer}, align {nontemporal}, !nontemporal {hint}")
+                self.streams = True
+                self.b.line(
+                    f"store {typed}, ptr {pointer}, align {nontemporal}, !nontemporal {hint}"
+                )
             else:
                 self.b.line(f"store {typed}, ptr {pointer}, align {align}")
             return
         mask = masks[0]
         for g in masks[1:]:
             mask = self.binary(n.And, mask, g)
-        name = f"llvm.masked.store.v{v.lanes}{_short(memory_type(buffer.dtype))}.p0"
+        name = f"llvm.masked.store.{type_suffix(memory_type(buffer.dtype), v.lanes)}.p0"
         self.b.module.declare(name, "void", t, "ptr", f"<{v.lanes} x i1>")
         self.b.line(f"call void @{name}({typed}, ptr align {align} {pointer}, {mask.typed})")
 
@@ -305,13 +343,13 @@ class Memory(Expressions):
             element = Val(self.b.emit(f"extractelement {v.typed}, i64 {lane}"), v.dtype)
             with self.single_lane(lane):
                 access = self.access(name, indices)
-                pointer = self._at(name, access)
-                for g in self.guards:  # a lane that is off writes where nobody reads
-                    sink = self.sink()
-                    pointer = self.b.emit(f"select i1 {g.text}, ptr {pointer}, ptr {sink}")
-                plain, self.guards = self.guards, []
-                self._store_at(buffer, pointer, element)
-                self.guards = plain
+                self._store_at(buffer, self._guarded_place(self._at(name, access)), element)
+
+    def _guarded_place(self, pointer: str) -> str:
+        """Where one element is stored; where nobody reads if a guard does not hold."""
+        for g in self.guards:
+            pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {self.sink()}")
+        return pointer
 
     def sink(self) -> str:
         """Memory of this call that nobody reads."""
@@ -337,65 +375,34 @@ class Memory(Expressions):
         stride = 0
         for coefficient, atom in terms:
             if atom is not self.scope.vector:
-                raise CodegenError(
-                    f"{buffer.name} is kept in registers, but its index is not constant",
-                    op="llvm",
-                    node=f"{buffer.name}[{', '.join(map(str, indices))}]  ({atom} varies)",
-                    hint="unroll the loops over it",
-                )
+                node = f"{buffer.name}[{', '.join(map(str, indices))}]  ({atom} varies)"
+                self.registers.refuse(buffer.name, "its index is not constant", node)
             stride += coefficient
         return offset, stride
 
     def _read_register(self, buffer: Buffer, e: Load) -> Val:
         at, stride = self._register(buffer, e.indices)
-        lanes = self.scope.lanes if stride else 0
-        found = self.registers.get((buffer.name, at))
-        if found is not None and found.lanes == lanes and stride in (0, 1):
-            return found
-        if not lanes:
-            return self._element(buffer, at)
-        return self._lanes_at(buffer, at, lanes, stride)
-
-    def _lanes_at(self, buffer: Buffer, at: int, lanes: int, stride: int = 1) -> Val:
-        """So many elements of a register buffer as a vector."""
-        found = self.registers.get((buffer.name, at))
-        if found is not None and found.lanes == lanes and stride == 1:
-            return found
-        t = lanes_type(scalar_type(buffer.dtype), lanes)
-        out = "poison"
-        for lane in range(lanes):
-            v = self._element(buffer, at + stride * lane)
-            out = self.b.emit(f"insertelement {t} {out}, {v.typed}, i64 {lane}")
-        return Val(out, buffer.dtype, lanes)
-
-    def _element(self, buffer: Buffer, at: int) -> Val:
-        for start in range(at, -1, -1):
-            found = self.registers.get((buffer.name, start))
-            if found is None:
-                continue
-            if not found.lanes and start == at:
-                return found
-            if found.lanes and at - start < found.lanes:
-                return Val(self.b.emit(f"extractelement {found.typed}, i64 {at - start}"), buffer.dtype)
-        raise CodegenError(f"{buffer.name}[{at}] is read before it is written", op="llvm")
+        return self.registers.read(
+            buffer.name, buffer.dtype, at, stride, self.scope.lanes if stride else 0
+        )
 
     def _write_register(self, buffer: Buffer, indices: tuple[Expr, ...], v: Val) -> None:
         at, stride = self._register(buffer, indices)
         lanes = self.scope.lanes if stride else 0
         if stride not in (0, 1):
-            raise CodegenError(f"lanes of {buffer.name} are not neighbours", op="llvm")
+            self.registers.refuse(buffer.name, "lanes are no neighbours in it")
         if v.lanes and not lanes:
             raise CodegenError(f"every lane stores to one element of {buffer.name}", op="llvm")
         v = self.widen(v, lanes)
-        if lanes and (buffer.name, at) in self.registers:
-            for g in self.guards:  # a lane that is off keeps what it has
-                if g.lanes:
-                    v = self._choose(g, v, self._lanes_at(buffer, at, lanes))
-        self.registers[buffer.name, at] = v
-
-
-def _short(element: str) -> str:
-    return {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
+        masks = [g for g in self.guards if g.lanes]
+        held = self.registers.held(buffer.name, at, lanes) if masks and lanes else 0
+        if held not in (0, lanes):
+            self.registers.refuse(buffer.name, "some lanes of it are written, others are not")
+        if held:
+            old = self.registers.read(buffer.name, buffer.dtype, at, stride, lanes)
+            for g in masks:  # lanes that are off keep what they have
+                v = self.choose(g, v, old)
+        self.registers.write(buffer.name, at, v)
 
 
 __all__ = ["Access", "Memory", "free"]

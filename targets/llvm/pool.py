@@ -143,6 +143,7 @@ class Block(ctypes.Structure):
     started: int
     workers: int
     word: int
+    busy: int
     jobs: int
     shared: int
     sleepers: int

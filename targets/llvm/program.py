@@ -14,7 +14,7 @@ from .target import Llvm
 def isa_of(target: Llvm) -> Isa:
     """What the emitter has to know of a target."""
     machine = target.machine
-    return Isa(machine.isa, machine.vector_bytes // 4)
+    return Isa(machine.isa, machine.vector_bytes // 4, frozenset(target.features))
 
 
 def kernels_ir(program: Program, target: Llvm) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,8 @@ import numpy as np
 from planish.compiler.dtypes import BOOL, DType
 from planish.compiler.expr.nodes import Scalar
 
-_TYPES: Final = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "bool": "i1"}
+# float16 and bfloat16 are their bits: see ``operations``.
+_TYPES: Final = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
 
 
 def scalar_type(dtype: DType) -> str:
@@ -31,7 +33,7 @@ def lanes_type(element: str, lanes: int) -> str:
 
 def type_suffix(element: str, lanes: int) -> str:
     """How intrinsics' names spell a type."""
-    short = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
+    short = {"float": "f32", "double": "f64"}.get(element, element)
     return f"v{lanes}{short}" if lanes else short
 
 
@@ -56,13 +58,21 @@ def literal(value: Scalar, dtype: DType) -> str:
     """A constant of one element."""
     if dtype is BOOL:
         return "true" if value else "false"
-    if not dtype.is_float:
-        return str(int(value) - (1 << dtype.bits) if int(value) >= 1 << (dtype.bits - 1) else int(value))
-    if dtype.name == "f16":
-        return f"0xH{np.float16(value).view(np.uint16):04X}"
-    if dtype.name == "bf16":
-        return f"0xR{np.asarray(value).astype(dtype.numpy).view(np.uint16):04X}"
-    return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+    if dtype.is_float and dtype.bits == 16:
+        number = int(np.asarray(value).astype(dtype.numpy).view(np.int16))
+    elif dtype.is_float:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+    else:
+        number = int(value)
+    return str(number - (1 << dtype.bits) if number >= 1 << (dtype.bits - 1) else number)
+
+
+def is_nan(v: Val) -> bool:
+    """Whether a value is a float constant that is NaN."""
+    digits = v.text.removeprefix(f"splat ({scalar_type(v.dtype)} ").removesuffix(")")
+    if not digits.startswith("0x"):
+        return False
+    return math.isnan(struct.unpack("<d", struct.pack("<Q", int(digits, 16)))[0])
 
 
 def constant(value: Scalar, dtype: DType, lanes: int = 0) -> Val:

@@ -24,7 +24,7 @@ OPSET: Final = 18
 
 @dataclass(frozen=True)
 class Network:
-    """A model; ``ranges`` are the exclusive upper bounds of integer inputs, or the symbols for them."""
+    """A model; ``ranges`` are what integer inputs lie below: numbers, or symbols."""
 
     name: str
     model: onnx.ModelProto

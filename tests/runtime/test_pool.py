@@ -6,8 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,19 @@ define void @who(ptr %ctx, i64 %chunk) {
   %id = call i64 @pthread_self()
   store i64 %id, ptr %p
   %r = call i32 @usleep(i32 500)
+  ret void
+}
+
+; Until ctx[0] isn't 0.
+define void @hold(ptr %ctx, i64 %chunk) {
+entry:
+  br label %look
+look:
+  %set = load atomic i64, ptr %ctx acquire, align 8
+  %r = call i32 @usleep(i32 100)
+  %go = icmp ne i64 %set, 0
+  br i1 %go, label %done, label %look
+done:
   ret void
 }
 
@@ -146,6 +158,14 @@ def start(pool: Pool, threads: int) -> None:
         time.sleep(1e-4)
 
 
+def until(condition: Callable[[], bool], act: Callable[[], object]) -> None:
+    """Act again and again: on a busy machine a worker may be given no time for long."""
+    end = time.monotonic() + 60
+    while not condition():
+        act()
+        assert time.monotonic() < end
+
+
 def script(text: str) -> subprocess.CompletedProcess[str]:
     """Run ``text`` after the names of this file in a process of its own."""
     here = Path(__file__)
@@ -164,26 +184,24 @@ def script(text: str) -> subprocess.CompletedProcess[str]:
 def test_every_chunk_runs_once(pool: Pool, threads: int) -> None:
     start(pool, threads)
     code().stress(pool, 300_000, threads=threads)
-    stats = pool.stats()
-    assert stats.jobs > 250_000  # a job of one chunk isn't one of the pool
-    assert stats.shared > 0
-    assert stats.refused == 0
+    assert pool.stats().jobs > 250_000  # a loop of one chunk isn't for the pool
+    assert pool.stats().refused == 0
+    until(lambda: pool.stats().shared > 0, lambda: code().stress(pool, 10_000, threads=threads))
 
 
 def test_every_chunk_runs_once_when_all_sleep_at_once(pool: Pool) -> None:
     pool.block.idle_spin_ns = pool.block.wait_spin_ns = 0
     start(pool, 4)
     code().stress(pool, 20_000)
-    stats = pool.stats()
-    assert stats.wakes > 0
-    assert stats.sleeps >= stats.wakes
+    until(lambda: pool.stats().wakes > 100, lambda: code().stress(pool, 1000))
+    assert pool.stats().sleeps >= pool.stats().wakes
 
 
 def test_every_chunk_runs_once_without_futex(pool: Pool) -> None:
     pool.block.futex = 0
     start(pool, 4)
     code().stress(pool, 50_000)
-    assert pool.stats().shared > 0
+    until(lambda: pool.stats().shared > 0, lambda: code().stress(pool, 10_000))
     assert pool.stats().sleeps == 0
 
 
@@ -249,17 +267,19 @@ def test_nested_loops_run_once(pool: Pool) -> None:
     assert pool.stats().jobs == 200
 
 
-def test_at_most_so_many_threads(pool: Pool) -> None:
+@pytest.mark.parametrize("threads", [2, 3, 4])
+def test_at_most_so_many_threads(pool: Pool, threads: int) -> None:
     start(pool, 4)
-    for threads in (2, 3, 4):
-        most = 0
-        for _ in range(20):
-            ids = (ctypes.c_int64 * 12)()
-            code().run(pool, "who", ids, 12, threads)
-            found = Counter(ids)
-            assert threading.get_ident() in found
-            most = max(most, len(found))
-        assert most == threads
+    seen: list[int] = []
+
+    def call() -> None:
+        ids = (ctypes.c_int64 * 12)()
+        code().run(pool, "who", ids, 12, threads)
+        assert threading.get_ident() in ids
+        seen.append(len(set(ids)))
+
+    until(lambda: threads in seen and len(seen) > 9, call)
+    assert max(seen) == threads
 
 
 def test_a_missing_worker_is_not_waited_for(pool: Pool) -> None:
@@ -272,25 +292,23 @@ def test_a_missing_worker_is_not_waited_for(pool: Pool) -> None:
 
 def test_a_second_caller_is_not_kept_waiting(pool: Pool) -> None:
     start(pool, 2)
-    slow = (ctypes.c_int64 * 400)()
-    first = threading.Thread(target=lambda: code().run(pool, "who", slow, 400, 2))
+    gate = ctypes.c_int64(0)
+    first = threading.Thread(target=lambda: code().run(pool, "hold", gate, 4, 2))
     first.start()
-    while not pool.block.word & 0xFFFFFFFF:
+    while not pool.block.busy:
         time.sleep(1e-4)
     ids = (ctypes.c_int64 * 4)()
     code().run(pool, "who", ids, 4, 2)
-    assert first.is_alive()
     assert set(ids) == {threading.get_ident()}
     assert pool.stats().refused == 1
+    gate.value = 1
     first.join()
-    assert all(slow)
 
 
 def test_idle_workers_use_no_time(pool: Pool) -> None:
     start(pool, 4)
     code().stress(pool, 1000)
-    while pool.stats().sleeping < 3:
-        time.sleep(1e-3)
+    until(lambda: pool.stats().sleeping == 3, lambda: time.sleep(1e-3))
     before = time.process_time()
     time.sleep(0.2)
     assert time.process_time() - before < 0.005
@@ -340,10 +358,8 @@ def test_workers_take_no_signals(pool: Pool) -> None:
 def test_workers_may_run_everywhere_but_disturb_nobody(pool: Pool) -> None:
     pool.block.idle_spin_ns = 0
     start(pool, 4)
-    code().stress(pool, 2000)
-    while pool.stats().sleeping < 3:
-        time.sleep(1e-3)
-    assert pool.stats().wakes > 0
+    until(lambda: pool.stats().wakes > 100, lambda: code().stress(pool, 1000))
+    until(lambda: pool.stats().sleeping == 3, lambda: time.sleep(1e-3))
     workers = [slot.thread for slot in pool.block.slots[:3]]
     assert len({threading.get_native_id(), *workers}) == 4
     for worker in workers:

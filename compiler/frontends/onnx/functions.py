@@ -40,7 +40,8 @@ def check_against(schema: Any, node: onnx.NodeProto) -> None:
         ("outputs", node.output, schema.min_output, schema.max_output),
     ):
         if not least <= len(names) <= most:
-            raise ImportModelError(f"it has {len(names)} {what}, {least} to {most} are right")
+            right = f"{least}" if least == most else f"{least} to {most}"
+            raise ImportModelError(f"it has {len(names)} {what}, and must have {right}")
     for a in node.attribute:
         known = schema.attributes.get(a.name)
         if known is None:

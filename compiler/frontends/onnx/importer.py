@@ -43,6 +43,8 @@ from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
 Names: TypeAlias = "dict[str, Item | None]"
 
 _MAX_DEPTH: Final = 100  # of functions and branches within each other
+_SHOWN: Final = 8  # nodes within each other that an error names
+_INSIDE: Final = " / "
 
 
 def import_model(
@@ -421,7 +423,10 @@ def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportM
 def _label(node: onnx.NodeProto, scope: Scope) -> str:
     own = node.name or next(iter(node.output), "") or node.op_type
     own = f"{own} ({node.op_type})" if own != node.op_type else own
-    return f"{scope.label} / {own}" if scope.label else own
+    path = [*scope.label.split(_INSIDE), own] if scope.label else [own]
+    if len(path) > _SHOWN:
+        path = [*path[: _SHOWN // 2], "...", *path[-(_SHOWN // 2) :]]
+    return _INSIDE.join(path)
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -26,6 +26,11 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
     """
     if isinstance(source, onnx.ModelProto):
         model = source
+    elif not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
+        raise ImportModelError(
+            f"what is of type {type(source).__name__} is no ONNX model",
+            hint="give a path, the bytes of a file, or an onnx.ModelProto",
+        )
     else:
         data, what = source, "these bytes are"
         if isinstance(data, (str, os.PathLike)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 from hypothesis import strategies as st
 
 from planish.compiler.dtypes import BOOL, F16, F32, F64, I8, I32, I64, U8, DType
@@ -70,7 +71,8 @@ def ranges(draw: st.DrawFn) -> dict[Var, Interval]:
     out = {v: Interval(1, 9) for v in SYMBOLS}
     for v in ITERATORS:
         lo = draw(st.one_of(st.just(0), st.integers(-9, 9)))
-        out[v] = Interval(lo, lo + draw(st.one_of(st.sampled_from((0, 3, 5, 7)), st.integers(0, 20))))
+        size = draw(st.one_of(st.sampled_from((0, 3, 5, 7)), st.integers(0, 20)))
+        out[v] = Interval(lo, lo + size)
     return out
 
 
@@ -136,7 +138,8 @@ def _numbers(dtype: DType, depth: int) -> st.SearchStrategy[Expr]:
     out = [st.builds(f, inner, inner) for f in binary]
     out.append(st.builds(n.select, condition, inner, inner))
     sources = (BOOL, I8, U8, I32, I64) if not dtype.is_float else (*DTYPES, BOOL)
-    out += [st.builds(Cast, st.deferred(lambda t=t: values(t, depth)), st.just(dtype)) for t in sources]
+    for t in sources:
+        out.append(st.builds(Cast, st.deferred(lambda t=t: values(t, depth)), st.just(dtype)))
     if dtype.is_float:
         out.append(st.builds(n.div, inner, inner))
         out.append(st.builds(lambda x: Call("neg", (x,), dtype), inner))
@@ -144,3 +147,13 @@ def _numbers(dtype: DType, depth: int) -> st.SearchStrategy[Expr]:
         by = st.builds(n.const, st.sampled_from((1, 2, 3, 8)), st.just(dtype))
         out += [st.builds(f, inner, by) for f in (n.floordiv, n.floormod, n.div)]
     return st.one_of(*out)
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> dict[str, np.ndarray]:
+    """``SIZE`` elements of every dtype."""
+    out = {}
+    for name, t in BUFFERS.items():
+        elements = draw(st.lists(constants(t), min_size=SIZE, max_size=SIZE))
+        out[name] = np.array([c.value for c in elements], t.numpy)
+    return out

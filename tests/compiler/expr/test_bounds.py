@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -75,7 +73,8 @@ def test_nothing_to_say(text):
 @st.composite
 def domains(draw, symbols: bool):
     """Loops, one inside the other: the ends of inner ones may depend on outer ones."""
-    chosen = draw(st.lists(st.sampled_from(strategies.ITERATORS), min_size=1, max_size=3, unique=True))
+    variables = st.sampled_from(strategies.ITERATORS)
+    chosen = draw(st.lists(variables, min_size=1, max_size=3, unique=True))
     domain = {}
     for k, v in enumerate(chosen):
         lo = draw(st.sampled_from([Const(0), Const(-3), *chosen[:k], *strategies.SYMBOLS]))

@@ -131,11 +131,7 @@ def test_one_by_one_is_all_at_once(data, dtype):
     e = data.draw(strategies.values(dtype))
     where = data.draw(strategies.ranges())
     points = [data.draw(strategies.points(where)) for _ in range(3)]
-    buffers = {
-        name: np.asarray([c.value for c in data.draw(st.lists(strategies.constants(t), min_size=7, max_size=7))],
-                         t.numpy)
-        for name, t in strategies.BUFFERS.items()
-    }  # fmt: skip
+    buffers = data.draw(strategies.buffers())
     env = {k: np.array([p[k] for p in points]) for k in points[0]}
     together = np.broadcast_to(evaluate_array(e, env, buffers), 3)
     for p, value in zip(points, together, strict=True):

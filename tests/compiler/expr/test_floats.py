@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planish.compiler.dtypes import BF16, F16, F32, F64
+from planish.compiler.dtypes import BF16, F16, F32, F64, I32
 from planish.compiler.expr.evaluate import evaluate
 from planish.compiler.expr.floats import FLOATS
-from planish.compiler.expr.nodes import Const, Var, substitute, transform
+from planish.compiler.expr.nodes import Const, Var
 from planish.compiler.expr.rewrite import STATEMENT, statement
 from planish.compiler.expr.simplify import simplify
-from planish.compiler.expr.text import parse, show
+from planish.compiler.expr.text import Scope, parse, show
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 3.0, 0.1, 1e-40, 5e-324, 3e38, 65504.0, np.inf, -np.inf, np.nan]
 
@@ -29,19 +29,11 @@ def test_law(rule, dtype):
 
 
 def _retyped(e, dtype):
-    def change(x):
-        match x:
-            case Var(name, t) if t.is_float:
-                return Var(name, dtype)
-            case Const(value, t) if t.is_float:
-                return Const(value, dtype)
-            case _:
-                return None
-
-    return transform(e, lambda x: change(x) if not x.children else None) if e.dtype.is_float else e
+    """The statement, which is of f32, in another float type."""
+    return parse(show(e).replace("f32(", f"{dtype}("), Scope({"a": dtype, "b": dtype, "u": I32}))
 
 
-KEPT = ["a + f32(0.0)", "a * f32(0.0)", "a - a", "a / a", "a + b - b", "a == a", "a / f32(3.0)", "min(a, b)"]
+KEPT = ["a + f32(0.0)", "a * f32(0.0)", "a - a", "a / a", "a + b - b", "a == a", "a / f32(3.0)"]
 CHANGED = [
     ("a + f32(-0.0)", "a"),
     ("a / f32(1.0)", "a"),
@@ -68,4 +60,3 @@ def test_changed(text, expected):
 def test_a_tiny_divisor_has_no_inverse():
     e = Var("a", F32) / Const(2.0**-149, F32)
     assert simplify(e) is e
-    assert substitute(e, {}) is e

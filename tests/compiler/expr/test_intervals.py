@@ -70,6 +70,11 @@ def test_narrow_types_wrap():
     assert bounds(Cast(Load("f", (Var("i"),), F32), U8)) == Interval(0, 255)
 
 
+def test_what_is_no_integer():
+    assert bounds(parse("i < 3"), RANGES) == Interval(0, 1)
+    assert bounds(Load("f", (Var("i"),), F32) + 1.0) == Interval()
+
+
 @given(st.data(), st.booleans())
 def test_bounds_contain_the_value(data, symbols):
     where = data.draw(strategies.ranges())

@@ -22,7 +22,7 @@ def number(size: Expr, values: dict[Var, int]) -> int:
 
 
 def check(lifetimes: list[Lifetime], offsets: list[Expr], total: Expr, **sizes: int) -> int:
-    """Nothing that is alive together overlaps, everything is aligned and inside; gives the total."""
+    """What is alive together is apart, and all is aligned and inside; gives the total."""
     values = {Var(name): size for name, size in sizes.items()}
     end = number(total, values)
     spans = []

@@ -279,7 +279,7 @@ def test_an_output_may_be_an_input_or_a_constant_or_twice_the_same() -> None:
         (lambda g: g.node.add(op_type="Relu", input=["y"], output=["x"]), "'x' is made twice"),
         (lambda g: g.node.add(op_type="Relu", input=["q"], output=["z"]), "input 0 is 'q'"),
         (lambda g: g.node.add(op_type="Relu", input=[""], output=["z"]), "input 0 is missing"),
-        (lambda g: g.node.add(op_type="Relu", input=["x"]), "it has 0 outputs, 1 to 1"),
+        (lambda g: g.node.add(op_type="Relu", input=["x"]), "it has 0 outputs, and must have 1"),
         (lambda g: g.ClearField("output"), "has no outputs"),
         (lambda g: g.ClearField("node"), "which nothing makes"),
     ],
@@ -346,7 +346,7 @@ def test_nothing_is_skipped() -> None:
     made = node("Relu", "x", "y", name="n", slope=2)
     error = refuses(one(made), "attribute slope is not supported")
     assert (error.op, error.node) == ("Relu", "n")
-    refuses(one(node("Relu", "x x", "y")), "it has 2 inputs, 1 to 1 are right")
+    refuses(one(node("Relu", "x x", "y")), "it has 2 inputs, and must have 1")
     refuses(one(node("Reluu", "x", "y")), "there is no operator Reluu in opset 20")
     refuses(one(node("Relu", "x", "y", domain="my.own")), "which opset of domain 'my.own'")
     refuses(one(node("Gelu", "x", "y"), opset=19), "no operator Gelu in opset 19")

@@ -1,0 +1,108 @@
+"""Scalar functions written as arithmetic, for f32 and f64: circular functions and their inverses.
+
+As in ``expansions``: branch-free, and with the values of IEEE 754 at infinities, zeros and NaN.
+"""
+
+from __future__ import annotations
+
+from planish.compiler.dtypes import F32, F64
+
+from .coefficients import DOUBLE, TWO_OVER_PI
+from .expansions import at_least, at_most, bit, bits, copysign, fma, format_of, horner, neg, unary
+from .nodes import Expr, cast, const, le, lt, ne, select
+
+
+def _quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """x = k pi / 2 + r: k in the low bits of an integer, and r.
+
+    For f32 in f64 arithmetic: right for |x| < 2^50. For f64 in three steps: right for |x| < 2^30.
+    """
+    f = DOUBLE
+    wide = cast(x, F64)
+    t = fma(wide, TWO_OVER_PI, f.magic)
+    k = t - f.magic
+    r = wide
+    for part in f.half_pi[: 2 if x.dtype is F32 else 3]:
+        r = fma(k, -part, r)
+    r = cast(r, x.dtype)
+    r = at_most(1.0, at_least(-1.0, r))  # beyond those bounds: some value that a sine can have
+    return cast(bit("bit_and", bits(t, f.unsigned), 3), format_of(x).unsigned), r
+
+
+def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
+    f = format_of(r)
+    z = r * r
+    sine = copysign(fma(r * z, horner(z, f.sin), r), r)  # -0 for -0
+    return sine, fma(z * z, horner(z, f.cos), fma(z, -0.5, 1.0))
+
+
+def _is_odd(i: Expr) -> Expr:
+    return ne(bit("bit_and", i, 1), 0)
+
+
+def _circular(i: Expr, r: Expr) -> Expr:
+    """sin(r + i pi / 2)."""
+    f = format_of(r)
+    s, k = _sin_cos(r)
+    sign = bit("shift_left", bit("bit_and", i, 2), f.dtype.bits - 2)
+    y = bits(select(_is_odd(i), k, s), f.unsigned)
+    return bits(bit("bit_xor", y, sign), f.dtype)
+
+
+def sin(x: Expr) -> Expr:
+    """Of x = r + k pi / 2."""
+    return _circular(*_quadrant(x))
+
+
+def cos(x: Expr) -> Expr:
+    """The sine of r + (k + 1) pi / 2."""
+    i, r = _quadrant(x)
+    return _circular(i + 1, r)
+
+
+def tan(x: Expr) -> Expr:
+    """sin / cos, or -cos / sin."""
+    i, r = _quadrant(x)
+    s, k = _sin_cos(r)
+    odd = _is_odd(i)
+    return select(odd, neg(k), s) / select(odd, s, k)
+
+
+def _asin_parts(x: Expr) -> tuple[Expr, Expr]:
+    """|x| <= 1/2: true and asin |x|; else false and asin(sqrt((1 - |x|) / 2)) = acos(|x|) / 2."""
+    f = format_of(x)
+    a = unary("abs", x)
+    near = le(a, 0.5)
+    z = select(near, a * a, fma(a, -0.5, 0.5))
+    s = select(near, a, unary("sqrt", z))
+    return near, fma(s * z, horner(z, f.asin), s)
+
+
+def asin(x: Expr) -> Expr:
+    """By a polynomial up to 1/2; above, by that of sqrt((1 - x) / 2)."""
+    near, y = _asin_parts(x)
+    high, low, _ = format_of(x).half_pi
+    return copysign(select(near, y, fma(y, -2.0, low) + high), x)
+
+
+def acos(x: Expr) -> Expr:
+    """pi / 2 - asin x; near 1 and -1 by the root: 2 y, pi - 2 y."""
+    t = x.dtype
+    near, y = _asin_parts(x)
+    high, low, _ = format_of(x).half_pi
+    y = copysign(select(near, y, y + y), x)
+    middle = const(high, t) - (y - low)
+    negative = lt(x, 0.0)
+    end = select(negative, (y + 2 * low) + 2 * high, y)
+    return select(near, middle, end)
+
+
+def atan(x: Expr) -> Expr:
+    """For r = |x| or 1 / |x|, the lesser: atan r, or pi / 2 - atan r."""
+    f = format_of(x)
+    high, low, _ = f.half_pi
+    a = unary("abs", x)
+    r = at_most(1.0, a) / at_least(1.0, a)
+    z = r * r
+    y = fma(r * z, horner(z, f.atan), r)
+    return copysign(select(lt(1.0, a), (const(low, f.dtype) - y) + high, y), x)

@@ -1,0 +1,128 @@
+"""Moves that mark loops for what a target may do with them; what the loops mean stays."""
+
+from __future__ import annotations
+
+from planish.compiler.errors import ScheduleError
+from planish.compiler.expr.nodes import free_vars
+from planish.compiler.loop import ir
+from planish.compiler.loop.intrinsics import INTRINSICS, matches
+from planish.compiler.loop.ir import Loop, Seq
+from planish.compiler.loop.sites import sites
+from planish.schedules.edit import replace
+from planish.schedules.legality import plain
+from planish.schedules.schedule import Schedule, move, ranges, show_loop
+
+
+@move
+def pipeline(s: Schedule, path: str, stages: int) -> Schedule:
+    """Let a loop fill the buffers of its next iterations while it computes this one's.
+
+    A target may keep ``stages`` copies of the buffers that the first statements of the body
+    write, and do those statements ``stages - 1`` iterations ahead.
+
+    Legal if: there are at least two stages, the loop is serial, its body begins with statements
+    that only write ``local`` or ``register`` buffers that are not used outside of it, more
+    follows, and nothing in the loop writes what those statements read.
+
+    Before:
+        def f(x: f32[4, 8], *, C: f32[4]):
+            T = buffer(f32[4, 8], "local")
+            for i in serial(4):
+                for j in serial(8):
+                    with block("T", i0=spatial(4, i), i1=spatial(8, j)):
+                        T[i0, i1] = x[i0, i1]
+                for k in serial(8):
+                    with block("C", i0=spatial(4, i), r0=reduce(8, k), init=f32(0.0)):
+                        C[i0] += T[i0, r0]
+    Move:
+        pipeline("C.i", 2)
+    After:
+        def f(x: f32[4, 8], *, C: f32[4]):
+            T = buffer(f32[4, 8], "local")
+            for i in serial(4, hint="pipeline(2)"):
+                for j in serial(8):
+                    with block("T", i0=spatial(4, i), i1=spatial(8, j)):
+                        T[i0, i1] = x[i0, i1]
+                for k in serial(8):
+                    with block("C", i0=spatial(4, i), r0=reduce(8, k), init=f32(0.0)):
+                        C[i0] += T[i0, r0]
+    """
+    loop = plain(s, s.loop(path))
+    if stages < 2:
+        raise ScheduleError(f"{stages} stages overlap nothing", node=show_loop(loop))
+    parts = loop.body.body if isinstance(loop.body, Seq) else (loop.body,)
+    own = _own_buffers(s, loop)
+    ahead = 0
+    while ahead < len(parts) and all(b.buffer in own for b in ir.blocks(parts[ahead])):
+        ahead += 1
+    if not 0 < ahead < len(parts):
+        raise ScheduleError(
+            "no statement in front of others fills a buffer of the loop", node=show_loop(loop)
+        )
+    written = {b.buffer for part in parts[ahead:] for b in ir.blocks(part)}
+    written |= {b.buffer for part in parts[:ahead] for b in ir.blocks(part)} - own
+    for part in parts[:ahead]:
+        for site in sites(part):
+            for a in site.accesses:
+                if a.buffer in written:
+                    raise ScheduleError(
+                        f"{site.block.name} reads {a.buffer}, which the loop writes",
+                        node=show_loop(loop),
+                    )
+    return s.with_body(replace(s.func.body, loop, loop.with_(hint=f"pipeline({stages})")))
+
+
+def _own_buffers(s: Schedule, loop: Loop) -> set[str]:
+    """The scratch buffers that are used in a loop and nowhere else."""
+    own = {b.name for b in s.func.temps if b.scope in ("local", "register")}
+    inside = {b.name for b in ir.blocks(loop)}
+    for site in sites(s.func.body):
+        if site.block.name not in inside:
+            own -= {a.buffer for a in site.accesses}
+    return own
+
+
+@move
+def tensorize(s: Schedule, path: str, intrinsic: str) -> Schedule:
+    """Mark a nest around one block as an instruction that does the same.
+
+    Legal if: the nest is the meaning of the intrinsic, up to names and to where its tiles lie. (The
+    starting value of a reduction may be stored in front of a loop further out.)
+
+    Before:
+        def f(x: u8[16], w: i8[8, 16], *, y: i32[8]):
+            for k_0 in serial(4):
+                for i in serial(8):
+                    for k_1 in serial(4):
+                        with block("y", i0=spatial(8, i), r0=reduce(16, k_0 * 4 + k_1),
+                                   init=i32(0)):
+                            y[i0] += cast(x[r0], i32) * cast(w[i0, r0], i32)
+    Move:
+        tensorize("y.i", "vpdpbusd_256")
+    After:
+        def f(x: u8[16], w: i8[8, 16], *, y: i32[8]):
+            for k_0 in serial(4):
+                for i in serial(8, hint="vpdpbusd_256"):
+                    for k_1 in serial(4):
+                        with block("y", i0=spatial(8, i), r0=reduce(16, k_0 * 4 + k_1),
+                                   init=i32(0)):
+                            y[i0] += cast(x[r0], i32) * cast(w[i0, r0], i32)
+    """
+    loop = plain(s, s.loop(path))
+    known = INTRINSICS.get(intrinsic)
+    if known is None:
+        raise ScheduleError(
+            f"there is no intrinsic {intrinsic}", hint=f"one of {', '.join(INTRINSICS)}"
+        )
+    block = s.block(path.partition(".")[0])
+    outer = s.loops(block.name)
+    outer = outer[: outer.index(loop)]
+    used = {v for i in block.reduce for v in free_vars(i.binding)}
+    start = used.isdisjoint(x.var for x in outer)
+    if not matches(loop, known, ranges(s.func, outer), start):
+        raise ScheduleError(
+            f"the nest is not what {intrinsic} does",
+            node=show_loop(loop),
+            hint=str(known.meaning).replace("\n", "\n    "),
+        )
+    return s.with_body(replace(s.func.body, loop, loop.with_(hint=intrinsic)))

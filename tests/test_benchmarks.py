@@ -1,0 +1,128 @@
+"""The benchmarks run, on a small model and for a moment; their numbers are put together rightly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+
+import harness
+import kernels
+import layer
+import models
+import start
+
+
+def run(script: str, *words: object) -> str:
+    command = [sys.executable, str(harness.ROOT / "benchmarks" / script), *map(str, words)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=harness.environment()
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a model and its inputs beside it."""
+    layer.write(tmp_path)
+    (tmp_path / "in.npz").rename(tmp_path / "model.npz")
+    return tmp_path
+
+
+def test_models(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    words = ("--threads", 1, "--rounds", 7, "--seconds", 0.01, "--json", folder / "out.json")
+    text = run("models.py", folder, *words)
+    assert "| **geometric mean of 1** |" in text
+    result = json.loads((folder / "out.json").read_text())["model/1"]
+    assert result["error"] < 1e-5
+    assert len(result["peers"]["planish"]["rounds"]) == 7
+    assert result["noise"]["low"] <= result["noise"]["median"] <= result["noise"]["high"]
+
+
+def test_kernels(tmp_path: Path) -> None:
+    words = ("--threads", 1, "--rounds", 1, "--seconds", 0.001, "--json", tmp_path / "out.json")
+    text = run("kernels.py", "--only", "matmul: 256|softmax: 1536", *words)
+    assert "| 256 x 256 x 256 |" in text
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert [r["limit"] for r in results.values()] == ["flops", "copy"]
+    assert all(0.01 < r["share"] < 10 for r in results.values())
+
+
+def test_start(folder: Path) -> None:
+    words = ("--compiles", 1, "--loads", 1, "--json", folder / "out.json")
+    assert "| model |" in run("start.py", folder / "model.onnx", *words)
+    (result,) = json.loads((folder / "out.json").read_text()).values()
+    assert set(result["compile"][0]) == {*start.STAGES, "process"}
+    assert result["start"][0]["wall"] > 0
+
+
+@pytest.mark.parametrize("group", kernels.GROUPS)
+def test_kernels_are_models(group: str) -> None:
+    """The smallest of each kind is valid."""
+    case = min((c for c in kernels.cases() if c.group == group), key=lambda c: c.bytes)
+    onnx.checker.check_model(case.build())
+
+
+def test_kernels_have_names_of_their_own() -> None:
+    names = [(c.group, c.name) for c in kernels.cases()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("count", "low"), [(1, 0), (7, 0), (9, 1), (15, 3), (20, 5)])
+def test_the_low_end_of_a_median(count: int, low: int) -> None:
+    """The values that tables of the sign test give for 95 %."""
+    assert harness.low_end([float(k) for k in reversed(range(count))]) == low
+
+
+def test_numbers_in_brief() -> None:
+    assert [harness.brief(x) for x in (0, 0.01234, 1.5, 12.34, 123.4, 12345.6)] == [
+        "0",
+        "0.0123",
+        "1.50",
+        "12.3",
+        "123",
+        "12346",
+    ]
+
+
+def test_tables_go_into_documents() -> None:
+    before = "a\n<!-- table: x -->\nold\n<!-- end -->\nb\n<!-- table: y -->\n<!-- end -->\n"
+    after = harness.insert(before, "x", harness.table(("k", "v"), [("one", r"\1")]))
+    table = "| k | v |\n| --- | ---: |\n| one | \\1 |"
+    assert after == before.replace("old", f"\n{table}\n")
+    assert harness.insert(after, "x", "old") == before.replace("old", "\nold\n")
+    with pytest.raises(LookupError, match="table: z"):
+        harness.insert(before, "z", "")
+
+
+@pytest.mark.parametrize(
+    ("ours", "error", "what"),
+    [
+        ([1.0, -4.0], 0.0, ""),
+        ([1.0, -3.0], 0.25, ""),
+        ([1.0, np.nan], np.inf, "NaN or infinite in other places"),
+        ([1.0], np.inf, "float32[1], not float32[2]"),
+    ],
+)
+def test_the_difference_of_outputs(
+    ours: list[float], error: float, what: str, tmp_path: Path
+) -> None:
+    arrays: dict[str, Any] = {
+        "ours": np.array(ours, np.float32),
+        "other": np.array([1.0, -4.0], np.float32),
+    }
+    for name, array in arrays.items():
+        np.savez(tmp_path / f"{name}.npz", o=array)
+    found = models.difference(tmp_path / "ours.npz", tmp_path / "other.npz")
+    assert found == (error, what)

@@ -1,0 +1,264 @@
+"""Damaged models and module files never take the process down, hang it, or give a wrong number.
+
+Mutations run in a child process, which says what it is about to try; a crash, a silence or an
+error that is not one of ours is the failure of the mutation that it named. To see one again:
+``python tests/test_robustness.py KIND SEED``.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from models import networks
+
+import planish
+from planish.arrays import made_up
+from planish.compiler.errors import InternalError, PlanishError
+from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.graph.reference import run_reference
+
+MOST_SECONDS: Final = 120  # for one mutation
+MEMORY_BYTES: Final = 6 << 30  # of the child's address space
+SMALL: Final = 1 << 20  # bytes and operations up to which a module is called
+
+KINDS: Final = ("onnx", "planish")
+
+
+def seeds_of(kind: str) -> list[int]:
+    return list(range(24 if kind == "onnx" else 100))
+
+
+def child(kind: str, seeds: list[int]) -> list[dict[str, Any]]:
+    """What became of the mutations of these seeds; all of it is an outcome that is allowed."""
+    place = str(Path(planish.__file__).parent.parent)
+    command = [sys.executable, __file__, kind, *map(str, seeds)]
+    outcomes: list[dict[str, Any]] = []
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": place},
+        )
+        assert process.stdout is not None
+        last = "(none)"
+        for line in process.stdout:
+            event = json.loads(line)
+            last = f"{kind} {event['seed']}"
+            if "outcome" in event:
+                outcomes.append(event)
+        code = process.wait()
+        errors.seek(0)
+        assert code == 0, f"exit code {code} at {last}:\n{errors.read()[-3000:]}"
+    assert len(outcomes) == len(seeds)
+    faults = [e for e in outcomes if e["outcome"] == "fault"]
+    assert not faults, "\n".join(f"{kind} {e['seed']}: {e['text']}" for e in faults[:20])
+    return outcomes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_mutations(kind: str) -> None:
+    counts = Counter(e["outcome"] for e in child(kind, seeds_of(kind)))
+    assert counts["refused"] > len(seeds_of(kind)) // 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_mutations(kind: str, part: int) -> None:
+    """In parts, since a process that compiles hundreds of models grows."""
+    child(kind, list(range(100 * part, 100 * part + 100)))
+
+
+# ------------------------------------------------------------------------------------- mutations
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """The bytes with something flipped, changed, cut, repeated or moved."""
+    out = bytearray(data)
+    at, length = rng.randrange(len(out)), rng.randrange(1, 40)
+    match rng.randrange(7):
+        case 0:
+            return bytes(out[:at])
+        case 1:
+            out[at] ^= 1 << rng.randrange(8)
+        case 2:
+            out[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        case 3:
+            del out[at : at + length]
+        case 4:
+            out[at:at] = out[at : at + length]
+        case 5:
+            out[at : at + length] = rng.randbytes(length)
+        case _:
+            to = rng.randrange(len(out))
+            out[at : at + length] = out[to : to + length]
+    return bytes(out)
+
+
+def distorted(data: bytes, rng: random.Random) -> bytes:
+    """A model that says something else than it did: other operators, names, numbers, types."""
+    model = onnx.ModelProto.FromString(data)
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        _distort(model.graph, rng)
+    return model.SerializeToString()
+
+
+def _distort(graph: onnx.GraphProto, rng: random.Random) -> None:
+    names = [n for node in graph.node for n in (*node.input, *node.output)]
+    node = rng.choice(graph.node)
+    tensor = rng.choice(graph.initializer)
+    info = rng.choice(graph.input)
+    dims = info.type.tensor_type.shape.dim
+    number = rng.choice([0, 1, 2, 3, 5, 7, -1, -2, 64, 1 << 20, 1 << 40, (1 << 63) - 1])
+    match rng.randrange(15):
+        case 0:
+            node.op_type = rng.choice(graph.node).op_type
+        case 1 if node.input:
+            node.input[rng.randrange(len(node.input))] = rng.choice([*names, ""])
+        case 2 if node.input:
+            del node.input[rng.randrange(len(node.input))]
+        case 3:
+            node.output[rng.randrange(len(node.output))] = rng.choice(names)
+        case 4 if node.attribute:
+            attribute = rng.choice(node.attribute)
+            attribute.i = number
+            if attribute.ints:
+                attribute.ints[rng.randrange(len(attribute.ints))] = number
+        case 5 if node.attribute:
+            del node.attribute[rng.randrange(len(node.attribute))]
+        case 6 if tensor.dims:
+            tensor.dims[rng.randrange(len(tensor.dims))] = number
+        case 7:
+            tensor.data_type = info.type.tensor_type.elem_type = rng.randrange(1, 24)
+        case 8 | 11 if dims:
+            dim = rng.choice(dims)
+            if rng.random() < 0.5:
+                dim.dim_value = number
+            else:
+                dim.dim_param = rng.choice(["batch", "n", "other"])
+        case 9:
+            graph.initializer.remove(tensor)
+        case 10:
+            graph.node.remove(node)
+        case 12 if tensor.raw_data:  # weights that are no usual numbers
+            tensor.raw_data = rng.randbytes(len(tensor.raw_data))
+        case 13 if len(graph.output) > 1:
+            graph.output.remove(rng.choice(graph.output))
+        case _:  # some value is an output as well
+            graph.output.append(onnx.ValueInfoProto(name=rng.choice(names)))
+
+
+# ----------------------------------------------------------------------------------- in the child
+
+
+@cache
+def originals() -> list[bytes]:
+    """The models that are damaged."""
+    makes = (networks.mlp, networks.mobilenet, networks.transformer, networks.gru, networks.unet)
+    return [make().model.SerializeToString() for make in (*makes, networks.detection)]
+
+
+def try_onnx(seed: int) -> str:
+    """Compile a damaged model; if that can be done, call it."""
+    rng = random.Random(seed)
+    data = rng.choice(originals())
+    data = damaged(data, rng) if rng.random() < 0.3 else distorted(data, rng)
+    module = planish.compile(data, threads=1, optimize=rng.random() < 0.5)
+    sizes = {name: rng.choice([1, 2, 4]) for name in module.interface.symbols}
+    amount = sum(
+        number(size, sizes)
+        for p in (*module.inputs, *module.outputs)
+        for size in [np.prod([number(d, sizes) for d in p.shape], dtype=object)]
+    )
+    work = sum(number(s.flops, sizes) + number(s.bytes, sizes) for s in module.interface.steps)
+    if amount > SMALL or work > 100 * SMALL:
+        return "compiled"
+    inputs, _ = made_up(module.inputs, sizes)
+    found = module.run(inputs)
+    try:
+        wanted = run_reference(import_model(data), inputs)
+    except IndexError:  # numpy refuses indices that compiled code holds inside
+        return "called"
+    for a, b in zip(found.values(), wanted, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        if np.isfinite(b).all() and np.abs(b).max(initial=0) < 1e3:
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+    return "called"
+
+
+def number(size: Any, sizes: dict[str, int]) -> int:
+    from planish.runtime.interface import evaluator
+
+    return int(evaluator(tuple(sizes), [size])(*sizes.values())[0])
+
+
+@cache
+def saved() -> tuple[bytes, np.ndarray, np.ndarray]:
+    """A module file, an input, and what it gives."""
+    module = planish.compile(networks.mlp().model, threads=1)
+    x = np.random.default_rng(0).standard_normal((3, 20), dtype=np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        module.save(Path(folder) / "m.planish")
+        return (Path(folder) / "m.planish").read_bytes(), x, module(x)[0]
+
+
+def try_planish(seed: int) -> str:
+    """Load a damaged file; if that can be done, it must give what the whole one does."""
+    data, x, wanted = saved()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.planish"
+        path.write_bytes(damaged(data, random.Random(seed)))
+        module = planish.load(path)
+        assert module(x)[0].tobytes() == wanted.tobytes(), "a wrong number"
+    return "called"
+
+
+def outcomes(attempt: Callable[[int], str], seeds: list[int]) -> Iterator[dict[str, Any]]:
+    for seed in seeds:
+        yield {"seed": seed}
+        faulthandler.dump_traceback_later(MOST_SECONDS, exit=True)
+        text = ""
+        try:
+            outcome = attempt(seed)
+        except InternalError as error:
+            outcome, text = "fault", f"InternalError: {error}"
+        except PlanishError as error:
+            outcome, text = "refused", f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - all others are what is looked for
+            outcome, text = "fault", f"{type(error).__name__}: {error}"
+        faulthandler.cancel_dump_traceback_later()
+        yield {"seed": seed, "outcome": outcome, "text": text}
+
+
+def main(kind: str, *seeds: str) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    attempt = {"onnx": try_onnx, "planish": try_planish}[kind]
+    for event in outcomes(attempt, [int(s) for s in seeds]):
+        sys.stdout.write(json.dumps(event) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
