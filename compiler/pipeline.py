@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from .config import CONFIG
+from .graph.attention import compose_attention
 from .graph.canonicalize import canonicalize
 from .graph.compose import compose
 from .graph.cse import eliminate_common
@@ -55,6 +56,7 @@ GRAPH_PASSES: tuple[Pass[Graph], ...] = (
     Pass("channels_last", channels_last, verify_graph),
     Pass("transposes", sink_transposes, verify_graph),
     Pass("phases", even_phases, verify_graph),
+    Pass("attention", compose_attention, verify_graph),
     # 4. what the passes before left over
     Pass("parts", split_products, verify_graph),  # slices are next to the products now
     Pass("fold_again", fold_constants, verify_graph),

@@ -134,13 +134,16 @@ class Planner:
         size = port.shape[dimension]
         why = f"dimension {dimension} must be {expected}"
         if not isinstance(size, int):
+            from planish.compiler.expr.nodes import Var, free_vars
+
+            names = {v.name for v in free_vars(size)}
             sources = zip(self.interface.symbols, self._sources, strict=True)
-            said = [
-                f"{name} of the input {self.interface.inputs[k].name}"
+            said = ", ".join(
+                f"the {name} of the input {self.interface.inputs[k].name}"
                 for name, (k, _) in sources
-                if name in str(size)
-            ]
-            why += f", which is {size} with {', '.join(said)}"
+                if name in names
+            )
+            why += f", {said}" if isinstance(size, Var) else f", which is {size} with {said}"
         return self._mismatch(port, shape, why)
 
 

@@ -123,14 +123,17 @@ def distorted(data: bytes, rng: random.Random) -> bytes:
     return model.SerializeToString()
 
 
+NUMBERS: Final = (0, 1, 2, 3, 5, 7, -1, -2, 64, 1 << 20, 1 << 40, (1 << 63) - 1)
+
+
 def _distort(graph: onnx.GraphProto, rng: random.Random) -> None:
+    rng.choice([_distort_node, _distort_node, _distort_tensor, _distort_port])(graph, rng)
+
+
+def _distort_node(graph: onnx.GraphProto, rng: random.Random) -> None:
     names = [n for node in graph.node for n in (*node.input, *node.output)]
-    node = rng.choice(graph.node)
-    tensor = rng.choice(graph.initializer)
-    info = rng.choice(graph.input)
-    dims = info.type.tensor_type.shape.dim
-    number = rng.choice([0, 1, 2, 3, 5, 7, -1, -2, 64, 1 << 20, 1 << 40, (1 << 63) - 1])
-    match rng.randrange(15):
+    node, number = rng.choice(graph.node), rng.choice(NUMBERS)
+    match rng.randrange(8):
         case 0:
             node.op_type = rng.choice(graph.node).op_type
         case 1 if node.input:
@@ -146,26 +149,42 @@ def _distort(graph: onnx.GraphProto, rng: random.Random) -> None:
                 attribute.ints[rng.randrange(len(attribute.ints))] = number
         case 5 if node.attribute:
             del node.attribute[rng.randrange(len(node.attribute))]
-        case 6 if tensor.dims:
-            tensor.dims[rng.randrange(len(tensor.dims))] = number
-        case 7:
-            tensor.data_type = info.type.tensor_type.elem_type = rng.randrange(1, 24)
-        case 8 | 11 if dims:
-            dim = rng.choice(dims)
-            if rng.random() < 0.5:
-                dim.dim_value = number
-            else:
-                dim.dim_param = rng.choice(["batch", "n", "other"])
-        case 9:
-            graph.initializer.remove(tensor)
-        case 10:
+        case 6:
             graph.node.remove(node)
-        case 12 if tensor.raw_data:  # weights that are no usual numbers
+        case _:
+            node.op_type = rng.choice(["Relu", "Add", "MatMul", "Transpose", "Softmax", "Sin"])
+
+
+def _distort_tensor(graph: onnx.GraphProto, rng: random.Random) -> None:
+    tensor = rng.choice(graph.initializer)
+    match rng.randrange(5):
+        case 0 if tensor.dims:
+            tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice(NUMBERS)
+        case 1:
+            tensor.data_type = rng.randrange(1, 24)
+        case 2:
+            graph.initializer.remove(tensor)
+        case 3:
             tensor.raw_data = rng.randbytes(len(tensor.raw_data))
-        case 13 if len(graph.output) > 1:
+        case _ if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = np.random.default_rng(rng.randrange(99)).standard_normal(tensor.dims)
+            tensor.raw_data = values.astype(np.float32).tobytes()
+
+
+def _distort_port(graph: onnx.GraphProto, rng: random.Random) -> None:
+    names = [n for node in graph.node for n in (*node.input, *node.output)]
+    kind = rng.choice(graph.input).type.tensor_type
+    match rng.randrange(5):
+        case 0 if len(graph.output) > 1:
             graph.output.remove(rng.choice(graph.output))
-        case _:  # some value is an output as well
+        case 1:
+            kind.elem_type = rng.randrange(1, 24)
+        case 2:
             graph.output.append(onnx.ValueInfoProto(name=rng.choice(names)))
+        case 3 if kind.shape.dim:
+            rng.choice(kind.shape.dim).dim_value = rng.choice(NUMBERS)
+        case _ if kind.shape.dim:
+            rng.choice(kind.shape.dim).dim_param = rng.choice(["batch", "n", "other"])
 
 
 # ----------------------------------------------------------------------------------- in the child

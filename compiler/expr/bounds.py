@@ -46,9 +46,9 @@ def extremes(e: Expr, domain: Domain, ranges: Ranges | None = None) -> Ends | No
     """The least and the greatest value of an ``i64`` while the variables of ``domain`` run.
 
     They run over [lo, hi], both ends included, which may be expressions in other variables, those
-    of ``domain`` too as long as there is no circle. The results hold the remaining variables, of which
-    ``ranges`` may say where they lie. No value is outside; the ends are taken on for sums, and for
-    quotients and remainders of what moves without a jump. None if nothing can be said.
+    of ``domain`` too as long as there is no circle. The results hold the remaining variables, of
+    which ``ranges`` may say where they lie. No value is outside; the ends are taken on for sums,
+    and for quotients and remainders of what moves without a jump. None if nothing can be said.
     """
     return _extremes(e, tuple(domain.items()), frozenset((ranges or {}).items()))
 
@@ -149,7 +149,9 @@ class _Hull:
 
     def _interval(self, e: Expr) -> Ends | None:
         lo, hi = self.moving.bounds(e)
-        return None if lo is None or hi is None else (const(lo, I64), const(hi, I64))
+        if lo is None or hi is None or hi - lo >= 1 << 32:
+            return None  # any element of a wide type: nothing worth saying
+        return const(lo, I64), const(hi, I64)
 
     def _sum(self, total: Linear) -> Ends | None:
         lo = hi = Linear({}, total.constant)

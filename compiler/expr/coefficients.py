@@ -35,8 +35,8 @@ class Format:
     exp: Table  # e^r = 1 + r + r^2 p(r), |r| <= ln 2 / 2
     exp2: Table  # 2^r = 1 + r p(r), |r| <= 1/2
     log2_tail: Table  # log2((1 + s) / (1 - s)): what follows the terms in s (f32), s and s^3 (f64)
-    sin: Table  # sin r = r + r^3 p(r^2), |r| <= pi / 4
-    cos: Table  # cos r = 1 - r^2 / 2 + r^4 p(r^2), |r| <= pi / 4
+    sin: Table  # sin r = r + r^3 p(r^2), |r| <= pi / 4 (f32: 0.868)
+    cos: Table  # cos r = 1 - r^2 / 2 + r^4 p(r^2), |r| <= pi / 4 (f32: 0.868)
     asin: Table  # asin x = x + x^3 p(x^2), x <= 1/2
     atan: Table  # atan x = x + x^3 p(x^2), x <= 1
 
@@ -71,10 +71,10 @@ SINGLE: Final = Format(
     exp2=(0.6931472, 0.24022648, 0.055503596, 0.009618503, 0.0013390997, 0.00015327803),
     # 2^-36.4
     log2_tail=(0.9617967, 0.5770788, 0.4119273, 0.33648837),
-    # 2^-27.8
-    sin=(-0.16666654, 0.008332106, -0.00019507883),
-    # 2^-32.9
-    cos=(0.041666646, -0.0013887306, 2.443165e-05),
+    # 2^-26.8
+    sin=(-0.16666645, 0.008331589, -0.00019443859),
+    # 2^-31.4
+    cos=(0.041666627, -0.0013886486, 2.4346698e-05),
     # 2^-27.6
     asin=(0.16666752, 0.074953094, 0.04546915, 0.024184782, 0.04215829),
     # 2^-27.7
@@ -147,6 +147,16 @@ FORMATS: Final = {f.dtype: f for f in (SINGLE, DOUBLE)}
 
 LOG2E: Final = 1 / math.log(2)
 TWO_OVER_PI: Final = 2 / math.pi
+
+# For f32: from |x| = 2^first on, y = x 2^-shift is below 2^50 and, but in the first row, an integer;
+# the rest is 2^shift * 2 / pi modulo 4 as a sum of two doubles. With these shifts y times the lesser
+# of the two is at most 0.052, and may be left out in rounding.
+TWO_OVER_PI_WINDOWS: Final = (  # first, shift, sum
+    (0, 0, 0.6366197723675813, 7.166494911215068e-17),
+    (49, 26, 1.7235269743613935, -3.646819222375367e-17),
+    (75, 52, 1.3227502381170073, 4.585413994155514e-17),
+    (102, 79, -0.3284762738195453, 2.3488816399632256e-17),
+)
 
 # f32: log(1 + f) = f - f^2 / 2 + f^3 p(f), |f| <= 1/3; 2^-27.7
 LOG: Final = (

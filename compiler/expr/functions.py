@@ -233,13 +233,13 @@ _EXPANDED: Final = (
         "x^y with all cases of IEEE 754; a few constant y become products or a root.",
     ),
     _expanded(
-        "sin", 1, t.sin, np.sin, (2.0, 2.0), 27,
-        "For |x| < 2^50 (f64: 2^30); beyond, some value within the bounds.",
+        "sin", 1, t.sin, np.sin, (2.0, 2.0), 41,
+        "For all x (f64: |x| < 2^30; beyond, some value within the bounds).",
     ),
-    _expanded("cos", 1, t.cos, np.cos, (2.0, 2.0), 28, "As sin."),
+    _expanded("cos", 1, t.cos, np.cos, (2.0, 2.0), 42, "As sin."),
     _expanded(
-        "tan", 1, t.tan, np.tan, (4.0, 4.0), 27,
-        "For |x| < 2^50 (f64: 2^30); beyond, some value.",
+        "tan", 1, t.tan, np.tan, (4.0, 4.0), 41,
+        "For all x (f64: |x| < 2^30; beyond, some value).",
     ),
     _expanded("asin", 1, t.asin, np.arcsin, (2.5, 2.5), 17, "Inverse of sin."),
     _expanded("acos", 1, t.acos, np.arccos, (1.5, 1.5), 23, "Inverse of cos."),

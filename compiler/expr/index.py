@@ -118,9 +118,10 @@ def _nested(x: Linear, c: int, known: Facts) -> Linear:
     if len(x.terms) == 1:
         ((atom, k),) = x.terms.items()
         match atom:
-            case FloorDiv(y, Const(a)) if k == 1 and known.tame(linear(y)) and int(a) > 0:
-                a = int(a)
-                return _quotient_by(linear(y).plus_constant(x.constant * a), a * c, known)
+            case FloorDiv(y, Const(a)) if k == 1 and int(a) > 0 and known.tame(linear(y)):
+                total = linear(y).plus_constant(x.constant * int(a))
+                if known.tame(total):
+                    return _quotient_by(total, int(a) * c, known)
             case FloorMod(y, Const(m)) if (
                 k == 1 and not x.constant and int(m) % c == 0 and known.tame(linear(y))
             ):
@@ -154,7 +155,7 @@ def _reduced(x: Linear, c: int, known: Facts) -> Linear:
         for a, k in terms.items():
             match a:
                 case FloorMod(y, Const(m)) if (
-                    int(m) > 0 and k * int(m) % c == 0 and known.tame(linear(y))
+                    int(m) > 0 and k * int(m) % c == 0 and known.whole(linear(y))
                 ):
                     x = x.replace(a, linear(y))
                     break
@@ -180,7 +181,7 @@ def _symbolic(x: Linear, d: Linear, known: Facts) -> tuple[Linear, Linear]:
     peeled = rest
     for a in rest.terms:
         match a:
-            case FloorMod(y, m) if m is by and known.tame(linear(y)):
+            case FloorMod(y, m) if m is by and known.whole(linear(y)):
                 peeled = peeled.replace(a, linear(y))
     if peeled is not rest:
         _, left = _symbolic(peeled, d, known)

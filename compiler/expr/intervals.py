@@ -126,6 +126,11 @@ def of_dtype(dtype: DType) -> Interval:
     return ALL if dtype is I64 or dtype.is_float else Interval(dtype.min, dtype.max)
 
 
+def _any(dtype: DType) -> Interval:
+    """All values that an element of a tensor may have."""
+    return Interval(dtype.min, dtype.max) if dtype.is_int else of_dtype(dtype)
+
+
 def quotient(x: Interval, d: Interval) -> Interval:
     """Where x // d lies, for d >= 1."""
     least = max(d.lo or 1, 1)
@@ -145,7 +150,7 @@ class Facts:
         self.simplified: dict[Expr, Expr] = {}
         self.quotients: dict[tuple[Expr, Expr], Linear] = {}
         self._bounds: dict[Expr, Interval] = {}
-        self._data: dict[Expr, bool] = {}
+        self._measured: dict[Expr, bool] = {}
         self._divisors: dict[Expr, int] = {}
         self.given: tuple[Linear, ...] = tuple(d for c in given for d in inequalities(c))
 
@@ -156,7 +161,7 @@ class Facts:
         self.simplified.clear()
         self.quotients.clear()
         self._bounds.clear()
-        self._data.clear()
+        self._measured.clear()
         self._divisors.clear()
 
     # ------------------------------------------------------------------------------- intervals
@@ -212,20 +217,24 @@ class Facts:
             case Cast(x) if x.dtype.is_float:
                 return of_dtype(dtype)
             case Cast(x):
-                return _fit(self.bounds(x) if x.dtype.is_int else of_dtype(x.dtype), dtype)
+                known = x.dtype.is_int or x.dtype is BOOL
+                return _fit(self.bounds(x), dtype) if known else _any(dtype)
             case _:
-                return of_dtype(dtype)
+                return _any(dtype)
 
     def _sum_node(self, e: Expr) -> Interval:
         assert isinstance(e, Binary)
-        if e.dtype is I64:
-            total = linear(e)
-            if e not in total.terms:
-                return self.sum_bounds(total)
-        if isinstance(e, Mul):
-            return _fit(self.bounds(e.lhs).times(self.bounds(e.rhs)), e.dtype)
-        y = self.bounds(e.rhs)
-        return _fit(self.bounds(e.lhs).plus(y if isinstance(e, Add) else y.scaled(-1)), e.dtype)
+        total = linear(e) if e.dtype is I64 else None
+        if total is not None and e not in total.terms:
+            out = self.sum_bounds(total)
+        elif isinstance(e, Mul):
+            out = self.bounds(e.lhs).times(self.bounds(e.rhs))
+        else:
+            y = self.bounds(e.rhs)
+            out = self.bounds(e.lhs).plus(y if isinstance(e, Add) else y.scaled(-1))
+        if out.within(e.dtype.min, e.dtype.max):
+            return out
+        return out if e.dtype is I64 and not self.measured(e) else _any(e.dtype)
 
     def sum_bounds(self, total: Linear) -> Interval:
         """An interval that contains every value of a sum."""
@@ -245,8 +254,9 @@ class Facts:
     def _difference(self, a: FloorDiv, b: FloorDiv) -> Interval:
         """Where x // c - y // c lies: (y % c + (x - y)) // c."""
         c = self.bounds(a.rhs)
-        apart = linear(a.lhs) - linear(b.lhs)
-        if c.lo is None or c.lo < 1 or not self.tame(linear(a.lhs)) or not self.tame(apart):
+        x, y = linear(a.lhs), linear(b.lhs)
+        apart = x - y
+        if c.lo is None or c.lo < 1 or not (self.tame(x) and self.tame(y)):
             return self.bounds(a).plus(self.bounds(b).scaled(-1))
         shift = self.sum_bounds(apart)
         rest = self._remainder(b.lhs, b.rhs)
@@ -254,11 +264,11 @@ class Facts:
         return near.meet(self.bounds(a).plus(self.bounds(b).scaled(-1)))
 
     def _quotient(self, x: Expr, d: Expr) -> Interval:
-        return quotient(self.bounds(x), self.bounds(d)) if self.positive(d) else of_dtype(d.dtype)
+        return quotient(self.bounds(x), self.bounds(d)) if self.positive(d) else _any(d.dtype)
 
     def _remainder(self, x: Expr, d: Expr) -> Interval:
         if not self.positive(d):
-            return of_dtype(d.dtype)
+            return _any(d.dtype)
         c, inside = self.bounds(d), self.bounds(x)
         top = None if c.hi is None else c.hi - 1
         if c.lo is not None and c.lo == c.hi and x.dtype is I64:
@@ -268,7 +278,7 @@ class Facts:
                 if inside.hi < start + c.lo:
                     return Interval(inside.lo - start, inside.hi - start)
             g = self.sum_divisor(Linear(total.terms))
-            g = gcd(g, c.lo) if self.tame(total) else gcd(g, c.lo, 1 << 63)
+            g = gcd(g, c.lo) if self.tame(total) else gcd(g, c.lo, 1 << 63)  # still modulo 2^64
             return Interval(total.constant % g, c.lo - g + total.constant % g)
         if inside.lo is not None and inside.lo >= 0:
             top = inside.hi if top is None else top if inside.hi is None else min(top, inside.hi)
@@ -276,9 +286,9 @@ class Facts:
 
     # ------------------------------------------------------------------------------- data
 
-    def data(self, root: Expr) -> bool:
-        """Whether an ``i64`` may be any 64-bit pattern: made of elements of unknown size."""
-        memo = self._data
+    def measured(self, root: Expr) -> bool:
+        """Whether a value is made of elements of tensors, or of what else may have any bits."""
+        memo = self._measured
         found = memo.get(root)
         if found is not None:
             return found
@@ -291,40 +301,35 @@ class Facts:
                 continue
             found = memo.get(e)
             if found is None:
-                found = self._data_of(e, mine)
-                if found is None:
-                    stack.extend(c for c in e.children if c not in mine)
+                parts = _operands(e)
+                todo = [c for c in parts if c not in mine]
+                if todo:
+                    stack.extend(todo)
                     continue
+                leaf = isinstance(e, (Load, Call, Cast, Div))
+                found = leaf or any(mine[c] for c in parts)
             mine[e] = memo[e] = found
             stack.pop()
         return mine[root]
-
-    def _data_of(self, e: Expr, mine: dict[Expr, bool]) -> bool | None:
-        if isinstance(e, (Var, Const)):
-            return False
-        if isinstance(e, (Load, Call, Cast, Div)):
-            return not self.bounds(e).finite
-        known = [mine.get(c) for c in e.children if c.dtype is I64]
-        if None in known:
-            return None
-        return any(known) and not self.bounds(e).finite
 
     def tame(self, total: Linear) -> bool:
         """Whether the sum certainly does not overflow, or is one atom and nothing is added."""
         terms = total.terms
         if len(terms) == 1 and total.constant == 0 and 1 in terms.values():
             return True
-        return not any(self.data(atom) for atom in terms)
+        return self.whole(total)
+
+    def whole(self, total: Linear) -> bool:
+        """Whether the sum certainly does not overflow, and nor does a sum of it and indices."""
+        data = {a: c for a, c in total.terms.items() if self.measured(a)}
+        return not data or self.sum_bounds(Linear(data, total.constant)).within(-_HUGE, _HUGE)
 
     def positive(self, d: Expr) -> bool:
         """Whether a divisor is positive; symbolic ones are by definition."""
         if isinstance(d, Const):
             return d.value > 0
         lo = self.bounds(d).lo
-        return (lo is not None and lo > 0) or (d.dtype is I64 and not self._measured(d))
-
-    def _measured(self, d: Expr) -> bool:
-        return any(isinstance(f, (Load, Call, Cast, Div)) or self.data(f) for f in linear(d).terms)
+        return (lo is not None and lo > 0) or (d.dtype is I64 and not self.measured(d))
 
     # ------------------------------------------------------------------------------- divisors
 
@@ -358,6 +363,7 @@ class Facts:
         return out
 
 
+_HUGE: Final = 1 << 62
 _REMEMBERED: Final = 1 << 16
 _CONTEXTS: Final = 256
 _contexts: dict[object, Facts] = {}
@@ -417,10 +423,10 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
 
 
 def _fit(x: Interval, dtype: DType) -> Interval:
-    """The interval, or all of a narrow type where arithmetic may have wrapped around."""
-    if dtype is I64:
+    """The interval, or all of the type where it is too narrow for that."""
+    if dtype is I64 and (x.lo is None or dtype.min <= x.lo) and (x.hi is None or x.hi <= dtype.max):
         return x
-    return x if x.within(dtype.min, dtype.max) else of_dtype(dtype)
+    return x if x.within(dtype.min, dtype.max) else _any(dtype)
 
 
 def _opposed(terms: Mapping[Expr, int]) -> list[tuple[FloorDiv, FloorDiv]]:

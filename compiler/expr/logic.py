@@ -49,17 +49,18 @@ def compare(e: Expr, known: Facts) -> Expr | None:
     """x < y by the sign of x - y."""
     match e:
         case Lt(a, b) | Le(a, b) if a.dtype is I64:
-            below = _difference(a, b, known)
+            below = _sum_below(e, known)
             if below is None:
                 return None
-            if isinstance(e, Le):
-                below = below.plus_constant(-1)
-            below = _tightened(below, known)
+            whole = known.whole(below)
+            if whole:
+                below = _tightened(below, known)
             if not_negative(below, known):
                 return FALSE
             if not_negative(below.scaled(-1).plus_constant(-1), known):
                 return TRUE
-            return _negative(below)
+            # An element of a tensor must stay alone on its side: nothing may be added to it.
+            return _negative(below) if whole else None
         case Lt(a, b) | Le(a, b) if a.dtype.is_int:
             return _by_interval(e, a, b, known)
         case _:

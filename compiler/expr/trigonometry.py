@@ -5,28 +5,47 @@ As in ``expansions``: branch-free, and with the values of IEEE 754 at infinities
 
 from __future__ import annotations
 
-from planish.compiler.dtypes import F32, F64
+import math
 
-from .coefficients import DOUBLE, TWO_OVER_PI
+from planish.compiler.dtypes import F32, F64, U32, U64
+
+from .coefficients import DOUBLE, TWO_OVER_PI, TWO_OVER_PI_WINDOWS
 from .expansions import at_least, at_most, bit, bits, copysign, fma, format_of, horner, neg, unary
 from .nodes import Expr, cast, const, le, lt, ne, select
 
 
 def _quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """x = k pi / 2 + r: k in the low bits of an integer, and r.
+    """x = k pi / 2 + r: k in the low bits of an integer, and r."""
+    return _quadrant_single(x) if x.dtype is F32 else _quadrant_double(x)
 
-    For f32 in f64 arithmetic: right for |x| < 2^50. For f64 in three steps: right for |x| < 2^30.
-    """
-    f = DOUBLE
-    wide = cast(x, F64)
-    t = fma(wide, TWO_OVER_PI, f.magic)
-    k = t - f.magic
-    r = wide
-    for part in f.half_pi[: 2 if x.dtype is F32 else 3]:
+
+def _quadrant_single(x: Expr) -> tuple[Expr, Expr]:
+    """In f64, with 2 / pi to 106 bits; of a large x by what is left of 2^n * 2 / pi modulo 4."""
+    a = unary("abs", x)
+    (_, _, high, low), *windows = TWO_OVER_PI_WINDOWS
+    scale: Expr = const(1.0, F32)
+    c, d = const(high, F64), const(low, F64)
+    for first, shift, high, low in windows:
+        beyond = le(2.0**first, a)
+        scale = select(beyond, const(2.0**-shift, F32), scale)
+        c = select(beyond, const(high, F64), c)
+        d = select(beyond, const(low, F64), d)
+    y = cast(x * scale, F64)
+    t = fma(y, c, DOUBLE.magic)
+    rest = fma(y, c, neg(t - DOUBLE.magic))
+    r = cast(fma(y, d, rest) * (math.pi / 2), F32)
+    return cast(bit("bit_and", bits(t, U64), 3), U32), r
+
+
+def _quadrant_double(x: Expr) -> tuple[Expr, Expr]:
+    """With pi / 2 in three parts: right for |x| < 2^30."""
+    t = fma(x, TWO_OVER_PI, DOUBLE.magic)
+    k = t - DOUBLE.magic
+    r = x
+    for part in DOUBLE.half_pi:
         r = fma(k, -part, r)
-    r = cast(r, x.dtype)
-    r = at_most(1.0, at_least(-1.0, r))  # beyond those bounds: some value that a sine can have
-    return cast(bit("bit_and", bits(t, f.unsigned), 3), format_of(x).unsigned), r
+    r = at_most(1.0, at_least(-1.0, r))  # beyond, some value that a sine can have
+    return bit("bit_and", bits(t, U64), 3), r
 
 
 def _sin_cos(r: Expr) -> tuple[Expr, Expr]:

@@ -124,11 +124,11 @@ def volume_of(v: Value) -> int:
 
 
 def sink_transposes(graph: Graph) -> Graph:
-    """The graph with transposes moved down and cancelled; as it was, if that would not help."""
+    """The graph with transposes moved down and cancelled; as it was, if that would cost more."""
     if not any(isinstance(node.op, Transpose) for node in graph.nodes):
         return graph
     new = eliminate_dead(rewrite(graph, _Sinking(graph).visit))
-    return new if (cost(new), transposes(new)) < (cost(graph), transposes(graph)) else graph
+    return new if (cost(new), transposes(new)) <= (cost(graph), transposes(graph)) else graph
 
 
 class _Sinking:

@@ -106,6 +106,8 @@ def _reshaped(
     shape: Shape, before: Shape, after: Shape, groups: list[Block]
 ) -> tuple[Expr, ...] | None:
     """The shape that an operand of an elementwise operator on ``after`` has on ``before``."""
+    if same_shape(shape, after):
+        return tuple(before)
     if all(map(is_one, shape)):
         return ()
     wide = (*[as_expr(1)] * (len(after) - len(shape)), *shape)

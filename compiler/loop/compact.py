@@ -1,10 +1,14 @@
 """Shrink buffers that live in registers or in a chunk's scratch to the part that is used at a time.
 
-Such a buffer exists for one iteration of the innermost loop that contains all its blocks. What its accesses reach there is a box;
-the buffer gets the box's extents, and indices count from its corner. Runs on bound blocks.
+Such a buffer exists for one iteration of the innermost loop that contains all its blocks. What its
+accesses reach there is a box; the buffer gets the box's extents, and indices count from its corner.
+Runs on bound blocks.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
@@ -12,10 +16,11 @@ from planish.compiler.expr.bounds import Interval, bounds, extremes
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import simplify
 
-from . import ir
-from .ir import Block, Buffer, Function, Loop, constant
+from .ir import Block, Buffer, Function, If, Loop, Seq, Stmt, constant, seq, walk
+from .sites import Site, sites
 
-Nest = tuple[tuple[Loop, ...], Block]
+Known: TypeAlias = dict[Var, Interval]
+Box: TypeAlias = list[tuple[Expr, Expr]]  # the least and the greatest index of each dimension
 
 
 def compact(func: Function) -> Function:
@@ -27,94 +32,113 @@ def compact(func: Function) -> Function:
 
 
 def _compact(func: Function, buffer: Buffer) -> Function:
-    nests = [
-        (loops, b)
-        for loops, b in ir.nests(func.body)
-        if b.buffer == buffer.name or any(x.buffer == buffer.name for x in ir.reads(b))
-    ]
-    if not nests:
+    users = [x for x in sites(func.body) if any(a.buffer == buffer.name for a in x.accesses)]
+    if _decides(func.body, buffer.name):
+        return func  # a loop or condition around blocks reads it
+    if not users:
         return func.with_(temps=tuple(t for t in func.temps if t is not buffer))
-    common = _common(nests)
-    known: dict[Var, Interval] = {s: Interval(1, None) for s in func.symbols}
-    for loops, _ in nests:
-        for loop in loops:
-            top = bounds(loop.extent, known).hi
-            known[loop.var] = Interval(0, None if top is None else max(0, top - 1))
-    box: list[tuple[Expr, Expr]] | None = None
-    for loops, b in nests:
-        domain = {x.var: (n.as_expr(0), x.extent - 1) for x in loops if x not in common}
-        for indices in _accesses(b, buffer.name):
-            here = [_hull(i, d, domain, known) for i, d in zip(indices, buffer.shape, strict=True)]
-            if box is None:
-                box = here
-            else:
-                box = [
-                    (simplify(n.minimum(a, c), known), simplify(n.maximum(p, q), known))
-                    for (a, p), (c, q) in zip(box, here, strict=True)
-                ]
-    assert box is not None
-    shape = []
-    for (lo, hi), full in zip(box, buffer.shape, strict=True):
-        extent = simplify(hi - lo + 1, known)
-        if any(v not in func.symbols for v in free_vars(extent)):
-            top = bounds(extent, known).hi
-            extent = full if top is None else n.as_expr(top)
-        shape.append(extent)
+    symbols: Known = {s: Interval(1, None) for s in func.symbols}
+    count = _common(users)
+    known = _inside(symbols, *users[0].loops[:count])
+    box = _box(buffer, users, count, symbols, known)
+    shape = tuple(_extent(*ends, d, func, known) for ends, d in zip(box, buffer.shape, strict=True))
     if buffer.scope == "register" and any(constant(e) is None for e in shape):
         raise CodegenError(
             f"{buffer.name} is kept in registers, but its size is not constant",
             op="compact",
-            node=f"{buffer.name}: {buffer.dtype}{shape}",
+            node=f"{buffer.name}: {buffer.dtype}{list(shape)}",
             hint="compute it inside of a loop, or keep it in local memory",
         )
-    corner = [lo for lo, _ in box]
+    new = Buffer(buffer.name, buffer.dtype, shape, buffer.scope)
+    if new == buffer and all(lo is n.as_expr(0) for lo, _ in box):
+        return func
+    body = _moved(func.body, buffer.name, tuple(lo for lo, _ in box), symbols)
+    return func.with_(body=body).with_buffer(new)
+
+
+def _decides(body: Stmt, buffer: str) -> bool:
+    """Whether a loop or a condition around blocks reads a buffer."""
+    for s in walk(body):
+        match s:
+            case Loop(extent=e) | If(condition=e) if any(x.buffer == buffer for x in n.loads(e)):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _inside(known: Known, *loops: Loop) -> Known:
+    """What is known in loops."""
+    out = dict(known)
+    for x in loops:
+        top = bounds(x.extent, out).hi
+        out[x.var] = Interval(0, None if top is None else max(0, top - 1))
+    return out
+
+
+def _common(users: Sequence[Site]) -> int:
+    """How many loops are around all of the sites."""
+    count = min(len(x.loops) for x in users)
+    while any(x.steps[:count] != users[0].steps[:count] for x in users):
+        count -= 1
+    return count
+
+
+def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, common: Known) -> Box:
+    """What is reached of a buffer while the ``count`` outer loops stand still."""
+    box: Box = []
+    for site in users:
+        known = _inside(symbols, *site.loops)
+        domain = {x.var: (n.as_expr(0), x.extent - 1) for x in site.loops[count:]}
+        for a in site.accesses:
+            if a.buffer != buffer.name:
+                continue
+            here: Box = []
+            for index, d in zip(a.indices, buffer.shape, strict=True):
+                e = simplify(index, known)
+                found = None if n.loads(e) else extremes(e, domain, common)
+                lo, hi = found or (n.as_expr(0), d - 1)
+                here.append((simplify(lo, common), simplify(hi, common)))
+            box = [
+                (simplify(n.minimum(a, c), common), simplify(n.maximum(b, d), common))
+                for (a, b), (c, d) in zip(box or here, here, strict=True)
+            ]
+    return box
+
+
+def _extent(lo: Expr, hi: Expr, full: Expr, func: Function, known: Known) -> Expr:
+    """How long a dimension is at most."""
+    extent = simplify(hi - lo + 1, known)
+    if all(v in func.symbols for v in free_vars(extent)):
+        return extent
+    top = bounds(extent, known).hi
+    return full if top is None else n.as_expr(top)
+
+
+def _moved(s: Stmt, buffer: str, corner: tuple[Expr, ...], known: Known) -> Stmt:
+    """The statement with indices of a buffer that count from a corner."""
 
     def local(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(simplify(i - lo, known) for i, lo in zip(indices, corner, strict=True))
 
-    def change_load(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer == buffer.name:
+    def load(e: Expr) -> Expr | None:
+        if isinstance(e, Load) and e.buffer == buffer:
             return Load(e.buffer, local(e.indices), e.type)
         return None
 
-    def change(b: Block) -> Block:
-        value = n.transform(b.value, change_load)
-        indices = local(b.indices) if b.buffer == buffer.name else b.indices
-        return b.with_(value=value, indices=tuple(n.transform(i, change_load) for i in indices))
-
-    body = ir.map_blocks(func.body, change)
-    return func.with_(body=body).with_buffer(
-        Buffer(buffer.name, buffer.dtype, tuple(shape), buffer.scope)
-    )
-
-
-def _common(nests: list[Nest]) -> set[Loop]:
-    """The loops that all the blocks share."""
-    first = nests[0][0]
-    out: set[Loop] = set()
-    for k, loop in enumerate(first):
-        if all(len(loops) > k and loops[k] is loop for loops, _ in nests):
-            out.add(loop)
-        else:
-            break
-    return out
-
-
-def _accesses(b: Block, buffer: str) -> list[tuple[Expr, ...]]:
-    out = [x.indices for x in ir.reads(b) if x.buffer == buffer]
-    if b.buffer == buffer:
-        out.append(b.indices)
-    return out
-
-
-def _hull(
-    index: Expr,
-    dim: Expr,
-    domain: dict[Var, tuple[Expr, Expr]],
-    known: dict[Var, Interval],
-) -> tuple[Expr, Expr]:
-    index = simplify(index, known)
-    found = None if n.loads(index) else extremes(index, domain)
-    if found is None:
-        return n.as_expr(0), dim - 1
-    return simplify(found[0], known), simplify(found[1], known)
+    match s:
+        case Block():
+            indices = tuple(n.transform(i, load) for i in s.indices)
+            return s.with_(
+                indices=local(indices) if s.buffer == buffer else indices,
+                value=n.transform(s.value, load),
+                init=None if s.init is None else n.transform(s.init, load),
+                where=n.transform(s.where, load),
+            )
+        case Loop():
+            return s.with_(body=_moved(s.body, buffer, corner, _inside(known, s)))
+        case If(condition, then, other):
+            no = None if other is None else _moved(other, buffer, corner, known)
+            return If(condition, _moved(then, buffer, corner, known), no)
+        case Seq(body):
+            return seq(*(_moved(c, buffer, corner, known) for c in body))

@@ -1,102 +1,109 @@
-"""Take the starting value of reductions out of their blocks.
+"""Take the starting value of reductions out of their blocks, then the iterators.
 
-The block ``C[i] += ...`` with ``init`` becomes a spatial block that stores the starting value, in front of the
-outermost loop that the reduction runs in, and the block without ``init``.
+The block ``C[i] += ...`` with ``init`` becomes a spatial block that stores the starting value, in
+front of the outermost loop that the reduction runs in, and the block without ``init``.
 """
 
 from __future__ import annotations
 
-from planish.compiler.errors import InternalError
-from planish.compiler.expr.nodes import TRUE, Expr, Var, all_of, free_vars, substitute
+from collections.abc import Iterator
+from typing import TypeAlias
 
-from .ir import Block, Function, Loop, Stmt, blocks, map_blocks, map_statements, nests, seq
+from planish.compiler.errors import InternalError
+from planish.compiler.expr.nodes import Expr, Var, free_vars, not_, substitute
+
+from .ir import Block, Function, If, Loop, Stmt, blocks, children, map_blocks, seq, with_children
+from .sites import start_where
+from .text import show_head
+
+# What is around a block: loops, and conditions with whether they hold.
+Around: TypeAlias = tuple[Loop | tuple[Expr, bool], ...]
 
 
 def decompose(func: Function) -> Function:
     """The function with every ``init`` a block of its own."""
-    todo = {b.name: (loops, b) for loops, b in nests(func.body) if b.init is not None}
-    if not todo:
+    if all(b.init is None for b in blocks(func.body)):
         return func
-    starts: dict[Loop, list[Stmt]] = {}
-    direct: dict[str, Stmt] = {}
-    for name, (loops, block) in todo.items():
-        first = _first_reduce(loops, block)
-        inner = loops[first:]
-        start = _start(block, inner)
-        if inner:
-            starts.setdefault(inner[0], []).append(start)
-        else:
-            direct[name] = start
+    return func.with_(body=_decompose(func.body, frozenset()))
 
-    def place(s: Stmt) -> Stmt | None:
-        if isinstance(s, Block) and s.name in todo:
+
+def _decompose(s: Stmt, outer: frozenset[Var]) -> Stmt:
+    """``outer``: the variables of the loops around."""
+    match s:
+        case Block(init=None):
+            return s
+        case Block():
             bare = s.with_(init=None)
-            return seq(direct[s.name], bare) if s.name in direct else bare
-        return s
-
-    def visit(s: Stmt) -> Stmt:
-        """Top-down, since loops are found by identity."""
-        from .ir import children, with_children
-
-        new = with_children(s, tuple(visit(c) for c in children(s)))
-        changed = place(new) if isinstance(new, Block) else new
-        assert changed is not None
-        if isinstance(s, Loop) and s in starts:
-            return seq(*starts[s], changed)
-        return changed
-
-    return func.with_(body=visit(func.body))
-
-
-def _first_reduce(loops: tuple[Loop, ...], block: Block) -> int:
-    """How many loops stand around the reduction's outermost one."""
-    used = {v for i in block.reduce for v in free_vars(i.binding)}
-    for k, loop in enumerate(loops):
-        if loop.var in used:
-            if loop.kind == "parallel":
-                raise InternalError("a parallel loop reduces", op="decompose", node=block.name)
-            return k
-    return len(loops)
+            return bare if outer & _reducing(s) else seq(_start(s, ()), bare)
+        case Loop(var, _, body):
+            new = s.with_(body=_decompose(body, outer | {var}))
+            starts = []
+            for around, b in _below(s, ()):
+                used = _reducing(b)
+                if b.init is not None and var in used and not outer & used:
+                    if s.kind not in ("serial", "unrolled", "vector"):
+                        shown = show_head(s)
+                        raise InternalError("a parallel loop reduces", op="decompose", node=shown)
+                    starts.append(_start(b, around))
+            return seq(*starts, new)
+        case _:
+            return with_children(s, tuple(_decompose(c, outer) for c in children(s)))
 
 
-def _start(block: Block, inner: tuple[Loop, ...]) -> Stmt:
-    """The block that stores the starting value, in those of ``inner`` that its elements need."""
-    assert block.init is not None
-    used = {v for i in block.spatial for v in free_vars(i.binding)}
-    reducing = {loop.var for loop in inner if loop.var not in used}
-    where = _without(block.where, reducing)
+def _reducing(b: Block) -> set[Var]:
+    """The variables that a block's reduction runs through."""
+    return {v for i in b.reduce for v in free_vars(i.binding)}
+
+
+def _below(s: Stmt, around: Around) -> Iterator[tuple[Around, Block]]:
+    """The blocks in a statement, with what is around them in it."""
+    match s:
+        case Block():
+            yield around, s
+        case Loop(body=body):
+            yield from _below(body, (*around, s))
+        case If(condition, then, other):
+            yield from _below(then, (*around, (condition, True)))
+            if other is not None:
+                yield from _below(other, (*around, (condition, False)))
+        case _:
+            for c in children(s):
+                yield from _below(c, around)
+
+
+def _start(b: Block, around: Around) -> Stmt:
+    """The block that stores the starting value, in what its elements need of what is around."""
+    assert b.init is not None
+    needed = {v for i in b.spatial for v in free_vars(i.binding)}
+    gone = {x.var for x in around if isinstance(x, Loop) and x.var not in needed}
     out: Stmt = Block(
-        f"{block.name}_init", block.spatial, block.buffer, block.indices, block.init, where=where
+        f"{b.name}_init", b.spatial, b.buffer, b.indices, b.init, where=start_where(b)
     )
-    for loop in reversed(inner):
-        if loop.var in used:
-            out = Loop(loop.var, loop.extent, out, loop.kind)
+    for x in reversed(around):
+        if not isinstance(x, Loop):
+            condition, holds = x
+            if gone.isdisjoint(free_vars(condition)):
+                out = If(condition if holds else not_(condition), out)
+        elif x.var in needed:
+            if not gone.isdisjoint(free_vars(x.extent)):
+                message = f"the extent of {x.var.name} depends on a reduction"
+                raise InternalError(message, op="decompose", node=show_head(x))
+            out = Loop(x.var, x.extent, out, x.kind)
     return out
-
-
-def _without(where: Expr, gone: set[Var]) -> Expr:
-    """The conditions that do not speak of loops that are gone."""
-    from planish.compiler.expr.nodes import And
-
-    if isinstance(where, And):
-        return all_of(_without(where.lhs, gone), _without(where.rhs, gone))
-    return TRUE if gone & set(free_vars(where)) else where
 
 
 def bind(func: Function) -> Function:
     """Every block in terms of the loops around it, without iterators of its own."""
+    if not any(b.iters for b in blocks(func.body)):
+        return func
 
     def change(b: Block) -> Block:
-        if not b.iters:
-            return b
         values = b.bindings
         return b.with_(
             iters=(),
             indices=tuple(substitute(i, values) for i in b.indices),
             value=substitute(b.value, values),
+            init=None if b.init is None else substitute(b.init, values),
         )
 
     return func.with_(body=map_blocks(func.body, change))
-
-
-__all__ = ["bind", "blocks", "decompose", "map_statements"]

@@ -1,4 +1,4 @@
-"""Simplify what is left after partitioning: indices, values and conditions, under the ranges of the loops around."""
+"""Simplify what is left: indices, values and conditions, under the ranges of the loops around."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from planish.compiler.expr.bounds import Interval, bounds
 from planish.compiler.expr.nodes import FALSE, TRUE, Expr, Var
 from planish.compiler.expr.simplify import simplify
 
-from . import ir
-from .ir import Block, Function, If, Loop, Seq, Stmt
+from .ir import Block, Function, If, Loop, Seq, Stmt, seq, with_children
 
 
 def tidy(func: Function) -> Function:
     """The function with its expressions simplified, and without what never runs."""
     known = {s: Interval(1, None) for s in func.symbols}
     body = _tidy(func.body, known)
-    return func.with_(body=Seq(()) if body is None else body)
+    return func if body is func.body else func.with_(body=Seq(()) if body is None else body)
 
 
 def _tidy(s: Stmt, known: dict[Var, Interval]) -> Stmt | None:
+    """The statement, the same object if it is tidy; None if it never runs."""
     match s:
         case Block():
             return _block(s, known)
@@ -28,30 +28,54 @@ def _tidy(s: Stmt, known: dict[Var, Interval]) -> Stmt | None:
                 return None
             inner = {**known, s.var: Interval(0, None if top is None else top - 1)}
             body = _tidy(s.body, inner)
-            return None if body is None else s.with_(extent=extent, body=body)
-        case If(condition, then, other):
-            c = simplify(condition, known)
-            if c is TRUE:
-                return _tidy(then, known)
-            if c is FALSE:
-                return None if other is None else _tidy(other, known)
-            yes = _tidy(then, known)
-            no = None if other is None else _tidy(other, known)
-            if yes is None:
-                return None if no is None else If(simplify(~c, known), no)
-            return If(c, yes, no)
+            if body is None or (body is s.body and extent is s.extent):
+                return None if body is None else s
+            return s.with_(extent=extent, body=body)
+        case If():
+            return _if(s, known)
         case Seq(body):
             kept = [x for x in (_tidy(c, known) for c in body) if x is not None]
-            return ir.seq(*kept) if kept else None
+            if len(kept) == len(body):
+                same = all(a is b for a, b in zip(kept, body, strict=True))
+                return s if same and len(body) != 1 else seq(*kept)
+            return seq(*kept) if kept else None
+
+
+def _if(s: If, known: dict[Var, Interval]) -> Stmt | None:
+    c = simplify(s.condition, known)
+    then = None if c is FALSE else _tidy(s.then, known)
+    other = None if c is TRUE or s.other is None else _tidy(s.other, known)
+    if c is TRUE or c is FALSE:
+        return then if c is TRUE else other
+    if then is None:
+        return None if other is None else If(simplify(~c, known), other)
+    if c is s.condition and (other is None) == (s.other is None):
+        return with_children(s, (then,) if other is None else (then, other))
+    return If(c, then, other)
 
 
 def _block(b: Block, known: dict[Var, Interval]) -> Block | None:
+    if b.iters:
+        return _iterating(b, known)
+
     def plain(e: Expr) -> Expr:
         return simplify(e, known)
 
     where = plain(b.where)
-    if where is FALSE:
+    if where is FALSE and b.init is None:
         return None
-    return b.with_(
-        indices=tuple(map(plain, b.indices)), value=plain(b.value), where=where
+    new = b.with_(
+        indices=tuple(map(plain, b.indices)),
+        value=plain(b.value),
+        init=None if b.init is None else plain(b.init),
+        where=where,
     )
+    return b if new == b else new
+
+
+def _iterating(b: Block, known: dict[Var, Interval]) -> Block | None:
+    """A block of iterators: only its condition speaks of the loops around."""
+    where = simplify(b.where, known)
+    if where is FALSE and b.init is None:
+        return None
+    return b if where is b.where else b.with_(where=where)

@@ -167,7 +167,7 @@ class Conv(Op):
             for k in range(rank)
         ]
         g = self.groups
-        grouped_x = x.reshape(x.shape[0], g, -1, *x.shape[2:])
+        grouped_x = x.reshape(x.shape[0], g, x.shape[1] // g, *x.shape[2:])
         grouped_w = w.reshape(g, w.shape[0] // g, *w.shape[1:])
         y = np.zeros((x.shape[0], g, w.shape[0] // g, *out), x.dtype)
         for tap in itertools.product(*map(range, kernel)):
@@ -397,8 +397,8 @@ class ConvTranspose(Op):
             for k in range(rank)
         ]
         oc = w.shape[1] * g
-        grouped_x = x.reshape(x.shape[0], g, -1, *sizes)
-        grouped_w = w.reshape(g, -1, *w.shape[1:])
+        grouped_x = x.reshape(x.shape[0], g, x.shape[1] // g, *sizes)
+        grouped_w = w.reshape(g, w.shape[0] // g, *w.shape[1:])
         extra = [number(p) for p in self.output_padding]
         y = np.zeros(
             (x.shape[0], g, w.shape[1], *(f + e for f, e in zip(full, extra, strict=True))), x.dtype

@@ -87,7 +87,9 @@ class _Gathering(Movement):
 
     def check_extent(self, extent: Expr, out: TensorType) -> None:
         """There must be something to read if the output has elements."""
-        if isinstance(extent, Const) and extent.value == 0 and out.size != 0:
+        if not isinstance(extent, Const):
+            assume(n.any_of(n.le(1, extent), *(n.eq(d, 0) for d in out.shape)))
+        elif extent.value == 0 and out.size != 0:
             raise self.fail("elements of a dimension of size 0 are asked for")
 
 

@@ -30,8 +30,8 @@ def cache_write(s: Schedule, name: str, scope: str) -> Schedule:
 
     The new block is called as the old one, which becomes ``name_cache``.
 
-    Legal if: the block computes all of its buffer at its iterators, and none of these is bound to
-    loops of the block and to loops that it shares with others.
+    Legal if: the block computes all of its buffer at its iterators; and of the loops that it shares
+    with others, none reduces or is bound to an iterator together with loops of its own.
 
     Before:
         def f(x: f32[4, 8], *, C: f32[4]):
@@ -60,13 +60,15 @@ def cache_write(s: Schedule, name: str, scope: str) -> Schedule:
     check_new(s, f"{name}_cache", cache.name)
     own = own_variables(root)
     iters, loops = [], []
-    for i in block.spatial:
+    for i in block.iters:
         used = set(free_vars(i.binding)) - set(s.func.symbols)
-        if used & own and used - own:
+        if used - own and (used & own or i.kind == "reduce"):
             raise ScheduleError(
-                f"{i.var.name} is bound to loops that {name} shares, and to its own",
+                f"{i.var.name} is bound to a loop that {name} shares with others",
                 node=show_loop(source.loops[0]),
             )
+        if i.kind == "reduce":
+            continue
         inside = bool(used & own)  # else a loop that other blocks share
         iters.append(Iter(i.var, i.extent, "spatial", i.var if inside else i.binding))
         if inside:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval, extremes
+from planish.compiler.expr.bounds import Domain, Interval, extremes
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
@@ -143,7 +143,7 @@ def compute_at(s: Schedule, name: str, path: str, scope: str = "") -> Schedule:
     _check_shared(source, around, box, own_variables(root), known)
     if buffer.scope == "param" and not _covers(s.func, inside, around, box, buffer.shape):
         raise ScheduleError(f"not all of {buffer.name} is read in the loop", node=show_loop(loop))
-    new = _regenerated(s.func, source.block, box, known, scope)
+    new = _regenerated(s.func, source.block, box, around, scope)
     check_loops(s, own_names(new), around, source.block)
     left = s.with_body(replace(s.func.body, root, None))
     target = left.loop(f"{inside[0].block.name}.{loop.var.name}")
@@ -288,41 +288,60 @@ def _regenerated(
     func: Function,
     block: Block,
     box: Sequence[tuple[Expr, Expr]],
-    outer: dict[Var, Interval],
+    around: Sequence[Loop],
     scope: str,
 ) -> Stmt:
     """The block in new loops over the box."""
-    loops: list[tuple[Var, Expr]] = []
+    loops: list[Loop] = []
     iters: list[Iter] = []
     where: Expr = n.TRUE
-    known = dict(outer)
     spatial = iter(box)
     for i in block.iters:
         var = Var(f"{block.name}_{i.var.name}")
         if i.kind == "reduce":
-            loops.append((var, i.extent))
+            loops.append(Loop(var, i.extent, block))
             iters.append(Iter(i.var, i.extent, i.kind, var))
             continue
         lo, extent = next(spatial)
-        if any(v not in func.symbols for v in free_vars(extent)):
-            raise ScheduleError(
-                f"the box of {block.buffer} changes its size: {extent}", node=show_loop(block)
-            )
-        if scope == "register" and constant(extent) is None:
-            raise ScheduleError(
-                f"{block.buffer} in registers needs a constant box, not {extent}",
-                node=show_loop(block),
-            )
+        _check_size(func, block, extent, scope)
         bound = lo
         if constant(extent) != 1:
-            loops.append((var, extent))
-            known.update(ranges(func, (Loop(var, extent, block),)))
-            bound = simplify(lo + var, known)
+            loops.append(Loop(var, extent, block))
+            bound = simplify(lo + var, ranges(func, (*around, *loops)))
         iters.append(Iter(i.var, i.extent, i.kind, bound))
-        for condition in (n.lt(bound, i.extent), n.le(0, bound)):
-            if not prove(condition, known):
-                where = n.all_of(where, condition)
+        where = n.all_of(where, _outside(func, i, bound, (*around, *loops)))
     out: Stmt = block.with_(iters=tuple(iters), where=where)
-    for var, extent in reversed(loops):
-        out = Loop(var, extent, out)
+    for x in reversed(loops):
+        out = x.with_(body=out)
     return out
+
+
+def _check_size(func: Function, block: Block, extent: Expr, scope: str) -> None:
+    if any(v not in func.symbols for v in free_vars(extent)):
+        raise ScheduleError(
+            f"the box of {block.buffer} changes its size: {extent}", node=show_loop(block)
+        )
+    if scope == "register" and constant(extent) is None:
+        raise ScheduleError(
+            f"{block.buffer} in registers needs a constant box, not {extent}",
+            node=show_loop(block),
+        )
+
+
+def _outside(func: Function, i: Iter, bound: Expr, loops: tuple[Loop, ...]) -> Expr:
+    """The condition for what an iterator is bound to being in its extent; true if it always is."""
+    known = ranges(func, loops)
+    over, under = n.lt(bound, i.extent), n.le(0, bound)
+    kept = [c for c in (over, under) if not prove(c, known)]
+    if kept and (ends := extremes(bound, domain(loops), ranges(func, ()))) is not None:
+        still = ranges(func, ())
+        if over in kept and prove(ends[1] < i.extent, still):
+            kept.remove(over)
+        if under in kept and prove(n.le(0, ends[0]), still):
+            kept.remove(under)
+    return n.all_of(*kept)
+
+
+def domain(loops: Sequence[Loop]) -> Domain:
+    """What the variables of loops run through."""
+    return {x.var: (n.as_expr(0), x.extent - 1) for x in loops}

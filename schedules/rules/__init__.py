@@ -8,6 +8,7 @@ from planish.compiler.machine import Machine
 from planish.schedules.schedule import Schedule
 
 from . import windows
+from .attention import contractions, schedule_attention
 from .analysis import as_contraction, is_stages, reads_along_rows, reductions
 from .contraction import schedule_contraction
 from .elementwise import schedule_elementwise
@@ -35,6 +36,8 @@ def _by_kind(func: Function, machine: Machine, threads: int, constants: frozense
     reducing = reductions(func)
     if not reducing:
         return schedule_elementwise(func, machine, threads)
+    if len(contractions(func)) == 2:
+        return schedule_attention(func, machine, threads)
     for b in reducing:
         c = as_contraction(b)
         if c is not None and c.n and not reads_along_rows(c, constants):

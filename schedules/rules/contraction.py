@@ -170,6 +170,23 @@ def _scheduled(
     return _tile(s, c, out, rows, cols, tile, threads, pack, at or 0)
 
 
+def schedule_inside(
+    s: Schedule, c: Contraction, out: str, machine: Machine, pack_at: str = ""
+) -> Schedule:
+    """Tile a contraction in the inner loops of the block that stores it; others may share the outer ones.
+
+    A right operand whose columns are not neighbours is packed at the loop ``pack_at``, if one is given.
+    """
+    row = loop_of(s, out, c.block.name, c.m[-1])
+    m, width = constant(s.loop(f"{out}.{row}").extent), constant(c.n[-1].extent)
+    tile = choose_tile(m, width, volume(c.k), machine)
+    pack, at = "", _column(c, c.n[-1])
+    if pack_at and at is not None and at != len(c.right.indices) - 1:
+        s = S.cache_read(s, c.right.buffer, c.block.name, "local")
+        pack = f"{c.right.buffer}_cache"
+    return _tile(s, c, out, c.m[-1], c.n[-1], tile, 1, pack, at or 0, pack_at)
+
+
 def _column(c: Contraction, cols: Iter) -> int | None:
     """The dimension of the right operand that runs along the columns, if one does by itself."""
     at = [k for k, i in enumerate(c.right.indices) if cols.var in n.free_vars(i)]
@@ -318,6 +335,7 @@ def _tile(
     threads: int,
     pack: str,
     at: int,
+    pack_at: str = "",
 ) -> Schedule:
     """Tile the storing block, compute the anchor inside the tile, and put the loops in order."""
     anchor = c.block.name
@@ -336,7 +354,7 @@ def _tile(
     s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
     s = _micro_kernel(s, c, anchor, tile)
     if pack:
-        s = _packing(s, pack, f"{out}.{outer[0]}", at, tile)
+        s = _packing(s, pack, pack_at or f"{out}.{outer[0]}", at, tile)
     if rows is not None:
         s = L.unroll(s, f"{out}.{inner[0]}")
     s = L.unroll(s, f"{out}.{col}_1_0")
@@ -364,9 +382,8 @@ def _packing(s: Schedule, pack: str, path: str, at: int, tile: Tile) -> Schedule
 def loop_of(s: Schedule, out: str, anchor: str, i: Iter) -> str:
     """The loop of the storing block that runs along an iterator of the anchor."""
     index = _reading(s, out, anchor, i)
-    binding = s.block(out).bindings[index]
-    assert isinstance(binding, n.Var)
-    return binding.name
+    used = set(n.free_vars(s.block(out).bindings[index]))
+    return [x.var.name for x in s.loops(out) if x.var in used][-1]
 
 
 def _reading(s: Schedule, out: str, anchor: str, i: Iter) -> n.Var:

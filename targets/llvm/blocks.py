@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from planish.compiler.errors import CodegenError, InternalError
+from planish.compiler.dtypes import I64
+from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import TRUE, Const, Expr, Load, Mul
-from planish.compiler.loop.ir import Block, Stmt
+from planish.compiler.expr.nodes import TRUE, Const, Expr, Load, Mul, substitute
+from planish.compiler.loop.ir import Block, Buffer, Stmt
 from planish.compiler.loop.te import COMBINERS
 
+from .builder import Builder
+from .expressions import Scope
+from .isa import Isa
 from .memory import Memory
 from .values import Val, constant
 
@@ -25,6 +29,12 @@ _COMBINE: Final[dict[str, type[n.Binary]]] = {
 
 class Blocks(Memory):
     """Emits blocks."""
+
+    def __init__(
+        self, builder: Builder, isa: Isa, scope: Scope, buffers: dict[str, Buffer]
+    ) -> None:
+        super().__init__(builder, isa, scope, buffers)
+        self._lives: dict[tuple[Expr, int], int | None] = {}
 
     def branch(
         self, test: str, body: Stmt, then: Callable[[], None], other: Callable[[], None] | None
@@ -55,12 +65,62 @@ class Blocks(Memory):
         self.branch(test, s, lambda: self._masked(s, lanes), None)
 
     def _masked(self, s: Block, lanes: Expr) -> None:
-        if lanes is TRUE:
+        live = self._live(lanes)
+        if live == self.scope.lanes:
             self._statement(s)
+            return
+        if live is not None and self._better_in_pieces(s, live):
+            self._in_pieces(s, live)
             return
         self.guards.append(self.value(lanes))
         self._statement(s)
         self.guards.pop()
+
+    def _live(self, lanes: Expr) -> int | None:
+        """How many lanes a condition leaves, if those are the first ones and it is known now."""
+        count, var = self.scope.lanes, self.scope.vector
+        if lanes is TRUE or var is None:
+            return count
+        key = lanes, count
+        if key not in self._lives:
+            on = [substitute(lanes, {var: Const(k, I64)}) for k in range(count)]
+            known = [bool(c.value) for c in on if isinstance(c, Const)]
+            first = known == sorted(known, reverse=True) and len(known) == count
+            self._lives[key] = sum(known) if first else None
+        return self._lives[key]
+
+    def _better_in_pieces(self, s: Block, live: int) -> bool:
+        """Whether shorter vectors are better than a masked one.
+
+        A masked store of one narrow element must not come out: LLVM 20 writes more than that element
+        where it has just been truncated.
+        """
+        buffer = self.buffers[s.buffer]
+        return buffer.scope != "register" and (
+            not self.isa.masks or (live < 2 and buffer.dtype.bits < 32)
+        )
+
+    def _in_pieces(self, s: Block, live: int) -> None:
+        """The first lanes of a block, as vectors of 2^k lanes."""
+        scope, first = self.scope, 0
+        var, lanes = scope.vector, scope.lanes
+        assert var is not None
+        while first < live:
+            size = 1 << ((live - first).bit_length() - 1)
+            if size == 1:
+                with self.single_lane(first):
+                    self._statement(s)
+            else:
+                values = {var: var + first}
+                scope.lanes = size
+                self._statement(
+                    s.with_(
+                        indices=tuple(substitute(i, values) for i in s.indices),
+                        value=substitute(s.value, values),
+                    )
+                )
+                scope.lanes = lanes
+            first += size
 
     def _statement(self, s: Block) -> None:
         buffer = self.buffers[s.buffer]

@@ -45,6 +45,11 @@ class Isa:
         return self._has("fma")
 
     @property
+    def masks(self) -> bool:
+        """Whether masked loads and stores are as fast as others."""
+        return self.name == "avx512"
+
+    @property
     def rounds(self) -> bool:
         """Whether there are instructions that round floats to integers."""
         return self._has("sse4.1")

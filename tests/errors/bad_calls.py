@@ -11,7 +11,7 @@ import numpy as np
 import planish
 from planish.runtime.module import Module
 
-from .cases import CASES, Array, floats, layer, model, node
+from .cases import CASES, Array, floats, ints, layer, model, node
 
 X = np.ones((2, 16), np.float32)
 K = np.ones(2, np.int64)
@@ -33,6 +33,12 @@ def pair() -> Module:
         constants={"s": np.array([-1, 8], np.int64)},
     )
     return planish.compile(made)
+
+
+@cache
+def gathering() -> Module:
+    """Elements of x [n] at the places k [m]."""
+    return planish.compile(model(node("Gather", "x k"), [floats("n"), ints("m")]))
 
 
 def call(name: str, *arguments: Any, module: Callable[[], Module] = compiled) -> None:
@@ -59,6 +65,7 @@ call("argument_of_higher_rank", X[None], K)
 call("argument_of_another_shape", X[:, :15], K)
 call("sizes_that_two_inputs_have", X, np.ones(3, np.int64))
 call("condition_on_sizes", X[:1, :4], X[:2, :4], module=pair)
+call("elements_of_nothing", X[0, :0], K, module=gathering)
 call("argument_too_large_for_memory", np.broadcast_to(np.float32(1), (1 << 50, 16)), VAST)
 run("missing_name", {"x": X})
 run("unknown_name", {"x": X, "k": K, "w": X})

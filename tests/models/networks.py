@@ -47,7 +47,7 @@ class Network:
             else:
                 bound = self.ranges[info.name]
                 bound = sizes[bound] if isinstance(bound, str) else bound
-                out[info.name] = rng.integers(0, bound, shape).astype(dtype)
+                out[info.name] = rng.integers(0, max(1, bound), shape).astype(dtype)
         return out
 
 

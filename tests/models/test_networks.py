@@ -103,6 +103,19 @@ def test_calls_from_threads_give_the_same_bits(name: str) -> None:
         list(pool.map(work, range(4)))
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "unet"])
+def test_sizes_of_zero(name: str) -> None:
+    """No element along some dimension: what the references give, be it nothing."""
+    symbols = list(network(name).sizes[0])
+    for empty in symbols:
+        sizes = {s: 0 if s == empty else 3 for s in symbols}
+        if sizes.get("anchors") == 0:  # then there is nothing to pick
+            sizes["picks"] = 0
+        inputs = network(name).inputs(sizes)
+        found = list(module(name).run(inputs).values())
+        close(found, run_reference(graph(name), inputs))
+
+
 def growing(name: str, rng: np.random.Generator) -> Sizes:
     """Random sizes that the network takes."""
     step = 4 if name == "unet" else 1
@@ -144,5 +157,7 @@ def test_sizes_that_do_not_fit_are_an_error() -> None:
     assert caught.value.node == "height = 6, width = 8"
     two = network("transformer").inputs({"batch": 2, "sequence": 8})
     two["mask"] = two["mask"][:1]
-    with pytest.raises(planish.TypeCheckError, match="dimension 0 must be 2, which is batch"):
+    with pytest.raises(
+        planish.TypeCheckError, match="dimension 0 must be 2, the batch of the input tokens"
+    ):
         module("transformer").run(two)

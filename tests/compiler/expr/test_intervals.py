@@ -49,7 +49,11 @@ TABLE = [
     ("min(n, 9) - 1", 0, 8),
     ("select(i < 3, k, 10)", 0, 10),
     ("m", None, None),
-    ("x[i]", None, None),
+    ("x[i]", -(2**63), 2**63 - 1),
+    ("x[i] + 1", -(2**63), 2**63 - 1),
+    ("max(x[i], 0)", 0, 2**63 - 1),
+    ("max(x[i], 0) + 1", -(2**63), 2**63 - 1),
+    ("x[i] + 3 - x[i]", 3, 3),
     ("x[i] % 4", 0, 3),
     ("cast(b[i], i64) + 1", 1, 256),
     ("cast(i < 3, i64)", 0, 1),
@@ -132,6 +136,8 @@ def test_what_is_measured_may_overflow():
     assert known.tame(linear(data))
     assert not known.tame(linear(data * 2))
     assert known.tame(linear(data % 8 * 2 + Var("m")))
+    assert known.tame(linear(data // 4 + Var("m")))
+    assert not known.whole(linear(data))
     assert known.tame(linear(Cast(Load("b", (Var("i"),), U8), I64) * 2))
     assert not known.positive(data)
     assert known.positive(Var("m"))

@@ -126,12 +126,14 @@ def test_given_symbolic_extents(text, expected):
 
 def test_elements_of_tensors_may_overflow():
     """``i64`` arithmetic on data wraps around, so only laws of the ring hold for it."""
-    x = Load("x", (Const(0),), n.I64)
+    x, i = Load("x", (Const(0),), n.I64), Var("i")
     greatest = {"x": np.array([2**63 - 1])}
-    compared = [n.lt(x, x + 1), n.lt(x * 2, x + x + 2), n.maximum(x, x + 1)]
-    for e in (*compared, (x * 2) // 2, (x * 3) % 3):
+    compared = [n.lt(x, x + 1), n.lt(x * 2, x + x + 2), n.maximum(x, x + 1), x < i - 3, x < 2**63 - 1]
+    least = n.le(x, -(2**63))
+    for e in (*compared, least, (x * 2) // 2, (x * 3) % 3, (x % 6 + i) % 3, (x // 4 + 2) // 3):
         out = simplify(e)
-        assert evaluate(out, {}, greatest) == evaluate(e, {}, greatest), str(e)
+        for where in (greatest, {"x": -1 - greatest["x"]}):
+            assert evaluate(out, {"i": 8}, where) == evaluate(e, {"i": 8}, where), str(e)
     assert simplify(x + x) is simplify(x * 2)
 
 

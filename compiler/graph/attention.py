@@ -1,0 +1,77 @@
+"""Attention as one operator: scores, softmax and the sum of values, as exported models spell them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planish.compiler.dtypes import F32
+from planish.compiler.expr.nodes import Const
+from planish.compiler.ops.attention import Attention
+from planish.compiler.ops.matmul import MatMul
+from planish.compiler.ops.shape import Transpose
+from planish.compiler.ops.softmax import Softmax
+
+from .ir import Graph, Node, Replacement, Value
+from .match import Rules, Site, same_shape
+
+ATTENTION = Rules("attention")
+MIN_ROWS = 8  # queries for which a block of rows is worth its loops; sizes must be known
+
+
+def compose_attention(graph: Graph) -> Graph:
+    """The graph with attention composed wherever nothing in it is read from outside."""
+    return ATTENTION.run(graph)
+
+
+@ATTENTION.rule("matmul")
+def attention(site: Site, node: Node) -> Replacement:
+    """matmul(softmax(matmul(q, k) + mask), v) -> attention(q, k, v, mask)"""
+    if node.op != MatMul():
+        return None
+    weights, v = node.operands
+    empty_is_zero, weights = _without_empty_rows(site, weights)
+    softmax = site.maker(weights, "softmax")
+    if softmax is None or not site.alone(weights) and not empty_is_zero:
+        return None
+    (scores,) = softmax.operands
+    if not isinstance(softmax.op, Softmax) or softmax.op.over(scores.type.rank) != (
+        scores.type.rank - 1,
+    ):
+        return None
+    mask: Value | None = None
+    if (added := site.maker(scores, "add")) is not None and site.alone(scores):
+        first, second = added.operands
+        product = first if site.maker(first, "matmul") is not None else second
+        mask = second if product is first else first
+        if not same_shape(product.type.shape, scores.type.shape):
+            return None
+        scores = product
+    product_node = site.maker(scores, "matmul")
+    if product_node is None or not site.alone(scores) or scores.type.dtype is not F32:
+        return None
+    rows, columns = (d.value if isinstance(d, Const) else 0 for d in scores.type.shape[-2:])
+    if rows < MIN_ROWS or columns < 1:
+        return None
+    op = product_node.op
+    if not isinstance(op, MatMul) or op.transpose_a:
+        return None
+    q, k = product_node.operands
+    if op.transpose_b:
+        rank = k.type.rank
+        k = site.make(Transpose((*range(rank - 2), rank - 1, rank - 2)), k)
+    return site.make(Attention(empty_is_zero), q, k, v, mask)
+
+
+def _without_empty_rows(site: Site, value: Value) -> tuple[bool, Value]:
+    """Whether NaN is replaced by 0 in the value, and the value before that."""
+    chosen = site.maker(value, "where")
+    if chosen is None or not site.alone(value):
+        return False, value
+    condition, zero, plain = chosen.operands
+    test = site.maker(condition, "is_nan")
+    array = site.array(zero)
+    if test is None or test.operands[0] is not plain or array is None or np.any(array != 0):
+        return False, value
+    readers = {id(r) for r in site.readers.get(plain, ())}
+    only = readers == {id(test), id(chosen)} and plain not in site.outputs
+    return (True, plain) if only and site.alone(condition) else (False, value)
