@@ -354,8 +354,15 @@ class _Fusion:
             if g is None or g is mine or g in seen or g.kind in ("view", "opaque"):
                 continue
             seen.add(g)
-            if len(g.results) == 1 and v not in self.kept and set(self.readers[v]) <= inside:
+            if len(g.results) == 1 and v not in self.kept and self._final(v) <= inside:
                 yield g
+
+    def _final(self, v: Value) -> set[Node]:
+        """The nodes that read a value, themselves or through others."""
+        out: set[Node] = set()
+        for r in self.readers.get(v, ()):
+            out |= self._final(r.outputs[0]) if r in self.through else {r}
+        return out
 
     def _repeats(self, source: _Open, mine: _Open) -> bool:
         """Whether reading a group in place would compute much several times."""

@@ -128,7 +128,22 @@ def sink_transposes(graph: Graph) -> Graph:
     if not any(isinstance(node.op, Transpose) for node in graph.nodes):
         return graph
     new = eliminate_dead(rewrite(graph, _Sinking(graph).visit))
+    if alike(new, graph):
+        return graph
     return new if (cost(new), transposes(new)) <= (cost(graph), transposes(graph)) else graph
+
+
+def alike(a: Graph, b: Graph) -> bool:
+    """Whether two graphs over the same constants have equal nodes in the same order."""
+    if len(a.nodes) != len(b.nodes):
+        return False
+    same: dict[Value, Value] = {}
+    for x, y in zip(a.nodes, b.nodes, strict=True):
+        inputs = tuple(None if v is None else same.get(v, v) for v in x.inputs)
+        if x.op != y.op or inputs != y.inputs:
+            return False
+        same.update(zip(x.outputs, y.outputs, strict=True))
+    return tuple(same.get(v, v) for v in a.outputs) == b.outputs
 
 
 class _Sinking:
