@@ -133,7 +133,7 @@ def _unfloored(x: Linear, known: Facts) -> Linear | None:
         return None
     ((atom, k),) = floors
     match atom:
-        case FloorDiv(y, Const(c)) if abs(k) == 1 and int(c) > 0 and known.tame(linear(y)):
+        case FloorDiv(y, Const(c)) if abs(k) == 1 and int(c) > 0 and known.whole(linear(y)):
             rest = Linear({a: m for a, m in x.terms.items() if a is not atom}, x.constant)
             if k == 1:
                 return linear(y) + rest.scaled(int(c))

@@ -1,4 +1,4 @@
-"""Attention as one operator: scores, softmax and the sum of values, as exported models spell them."""
+"""Attention as one operator, where exported models spell out scores, softmax and values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compose_attention(graph: Graph) -> Graph:
 
 @ATTENTION.rule("matmul")
 def attention(site: Site, node: Node) -> Replacement:
-    """matmul(softmax(matmul(q, k) + mask), v) -> attention(q, k, v, mask)"""
+    """Compose softmax(q @ k + mask) @ v."""
     if node.op != MatMul():
         return None
     weights, v = node.operands

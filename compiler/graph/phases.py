@@ -1,7 +1,7 @@
 """Kernels of transposed convolutions made a multiple of the stride, with zeros.
 
-Then every output position meets the same number of taps, and the operator is a plain sum of products for each of
-its phases; otherwise each product needs a test whether its tap exists.
+Then every output position meets the same number of taps, and the operator is a plain sum of
+products for each of its phases; otherwise each product needs a test whether its tap exists.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planish.compiler.expr import nodes as n
 from planish.compiler.dtypes import BOOL, F32
+from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Expr
 from planish.compiler.graph.ir import Array, TensorType, assume
 from planish.compiler.loop import te

@@ -8,8 +8,8 @@ from planish.compiler.machine import Machine
 from planish.schedules.schedule import Schedule
 
 from . import windows
-from .attention import contractions, schedule_attention
 from .analysis import as_contraction, is_stages, reads_along_rows, reductions
+from .attention import contractions, schedule_attention
 from .contraction import schedule_contraction
 from .elementwise import schedule_elementwise
 from .general import schedule_general

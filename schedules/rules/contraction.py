@@ -173,9 +173,9 @@ def _scheduled(
 def schedule_inside(
     s: Schedule, c: Contraction, out: str, machine: Machine, pack_at: str = ""
 ) -> Schedule:
-    """Tile a contraction in the inner loops of the block that stores it; others may share the outer ones.
+    """Tile a contraction in those loops of the block that stores it which no other block shares.
 
-    A right operand whose columns are not neighbours is packed at the loop ``pack_at``, if one is given.
+    A right operand whose columns are not neighbours is packed at the loop ``pack_at``, if given.
     """
     row = loop_of(s, out, c.block.name, c.m[-1])
     m, width = constant(s.loop(f"{out}.{row}").extent), constant(c.n[-1].extent)

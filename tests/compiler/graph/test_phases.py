@@ -25,7 +25,9 @@ def kernel(graph: Graph) -> int:
     return int(array.shape[-1])
 
 
-@pytest.mark.parametrize("size, pads, out", [(3, "(0, 0)", 11), (3, "(1, 1)", 9), (5, "(2, 0)", 11)])
+@pytest.mark.parametrize(
+    "size, pads, out", [(3, "(0, 0)", 11), (3, "(1, 1)", 9), (5, "(2, 0)", 11)]
+)
 def test_padded_to_the_stride(size: int, pads: str, out: int) -> None:
     graph = read(up(size, pads, out))
     new = even_phases(graph)
