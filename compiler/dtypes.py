@@ -44,7 +44,8 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return np.dtype(_NUMPY[self.name])
+        found: np.dtype[Any] = np.dtype(_NUMPY[self.name])
+        return found
 
     @property
     def min(self) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 class PlanishError(Exception):
     """Base of all errors that planish raises on purpose.
 
-    ``op`` is the operator, pass or move that failed, ``node`` the node or loop as text, ``span`` the
-    place in the user's program, ``hint`` what to do.
+    ``op`` is the operator, pass or move that failed, ``node`` the node or loop as text, ``span``
+    the place in the user's program, ``hint`` what to do.
     """
 
     def __init__(

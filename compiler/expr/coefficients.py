@@ -148,9 +148,9 @@ FORMATS: Final = {f.dtype: f for f in (SINGLE, DOUBLE)}
 LOG2E: Final = 1 / math.log(2)
 TWO_OVER_PI: Final = 2 / math.pi
 
-# For f32: from |x| = 2^first on, y = x 2^-shift is below 2^50 and, but in the first row, an integer;
-# the rest is 2^shift * 2 / pi modulo 4 as a sum of two doubles. With these shifts y times the lesser
-# of the two is at most 0.052, and may be left out in rounding.
+# For f32: from |x| = 2^first on, y = x 2^-shift is below 2^50 and, but in the first row, an
+# integer; the rest is 2^shift * 2 / pi modulo 4 as a sum of two doubles. With these shifts y times
+# the lesser of the two is at most 0.052, and may be left out in rounding.
 TWO_OVER_PI_WINDOWS: Final = (  # first, shift, sum
     (0, 0, 0.6366197723675813, 7.166494911215068e-17),
     (49, 26, 1.7235269743613935, -3.646819222375367e-17),

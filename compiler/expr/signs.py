@@ -79,12 +79,11 @@ def _relaxed(
 ) -> Iterator[tuple[bool, tuple[Linear, ...]]]:
     """Sums of which (True: one, False: all) must not be negative, so that x is not."""
     match atom:
-        case Min(a, b):
-            yield c < 0, (x.replace(atom, linear(a)), x.replace(atom, linear(b)))
-        case Max(a, b):
-            yield c > 0, (x.replace(atom, linear(a)), x.replace(atom, linear(b)))
-        case Select(_, a, b):
-            yield False, (x.replace(atom, linear(a)), x.replace(atom, linear(b)))
+        case Min(a, b) | Max(a, b) | Select(_, a, b):
+            # One will do for what bounds the atom from the right side.
+            one = (isinstance(atom, Min) and c < 0) or (isinstance(atom, Max) and c > 0)
+            if known.tame(linear(a)) and known.tame(linear(b)):
+                yield one, (x.replace(atom, linear(a)), x.replace(atom, linear(b)))
         case FloorMod(_, d) if not isinstance(d, Const) and known.positive(d):
             low = Linear({}) if c > 0 else linear(d).plus_constant(-1)
             yield True, (x.replace(atom, low),)

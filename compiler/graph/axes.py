@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from planish.compiler.expr.nodes import Expr
@@ -38,7 +39,7 @@ def is_identity(perm: Perm) -> bool:
 
 
 def only_ones_move(perm: Perm, shape: Shape) -> bool:
-    """Whether a transpose of a tensor of this shape leaves all elements where they are in memory."""
+    """Whether a transpose leaves all elements of a tensor of this shape where they are."""
     moved = [k for k in perm if not is_one(shape[k])]
     return moved == sorted(moved)
 
@@ -164,6 +165,11 @@ def blocks(before: Shape, after: Shape) -> list[Block]:
 
     Axes of extent 1 are in no block.
     """
+    return list(_blocks(tuple(before), tuple(after)))
+
+
+@lru_cache(maxsize=4096)
+def _blocks(before: Shape, after: Shape) -> list[Block]:
     left = [k for k, d in enumerate(before) if not is_one(d)]
     right = [k for k, d in enumerate(after) if not is_one(d)]
     if len(left) == len(right) and all(
@@ -177,7 +183,7 @@ def blocks(before: Shape, after: Shape) -> list[Block]:
 def reshape_of_transpose(
     source: Shape, perm: Perm, shape: Shape
 ) -> tuple[tuple[Expr, ...], Perm] | None:
-    """``reshape(transpose(x, perm), shape)`` as ``transpose(reshape(x, new), behind)``: new and behind.
+    """``reshape(transpose(x, perm), shape)`` as ``transpose(reshape(x, new), behind)``.
 
     Each block of axes that the reshape joins or splits must be one in the source already.
     """
@@ -214,7 +220,7 @@ def _with_ones(outs: tuple[int, ...], shape: Shape) -> list[int]:
 def transpose_of_reshape(
     source: Shape, shape: Shape, perm: Perm
 ) -> tuple[Perm, tuple[Expr, ...]] | None:
-    """``transpose(reshape(x, shape), perm)`` as ``reshape(transpose(x, first), new)``: first and new.
+    """``transpose(reshape(x, shape), perm)`` as ``reshape(transpose(x, first), new)``.
 
     The axes of each block of the reshape must stay together, in order.
     """

@@ -43,7 +43,7 @@ def shaped(s: Site, x: Value, like: Value) -> Value:
 
 
 def _neutral(s: Site, node: Node, side: int, number: float) -> Replacement:
-    """The other operand, if this one is a constant of that number everywhere (of that sign, too)."""
+    """The other operand, if this one is a constant of that number (and sign) everywhere."""
     array = s.array(node.inputs[side])
     other = node.inputs[1 - side]
     if array is None or other is None or not _all(array, number):
@@ -255,7 +255,7 @@ def reduce_one(s: Site, node: Node) -> Replacement:
 
 @IDENTITIES.rule(*(f"reduce_{k}" for k in _REDUCTIONS), "argmax", "argmin")
 def keep_dimensions(s: Site, node: Node) -> Replacement:
-    """reduce(x, keepdims=False) -> reshape(reduce(x, keepdims=True)): the view moves out of the way"""
+    """reduce(x, keepdims=False) -> reshape(reduce(x, keepdims=True)), a view that can move"""
     op: Any = node.op
     if op.keepdims:
         return None

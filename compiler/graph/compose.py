@@ -53,7 +53,7 @@ def factors(
     square = op.name == "mul" and inputs[0] is inputs[1]
     if not root and not square and not s.alone(v):
         return whole
-    if op.name not in ("mul", "div") or not same_shape(*_shapes(s, node, v)):
+    if op.name not in ("mul", "div") or not _is_full(s, node):
         return whole
     number, out = 1.0, Counter[Value]()
     for k, x in enumerate(inputs):
@@ -72,11 +72,11 @@ def factors(
     return number, out
 
 
-def _shapes(s: Site, node: Node, v: Value) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """The result's shape, and that of the operands that are no numbers if they agree."""
-    full = [x.type.shape for x in node.operands if s.scalar(x) is None]
-    shape: tuple[object, ...] = v.type.shape
-    return shape, next((x for x in full if not same_shape(x, v.type.shape)), v.type.shape)
+def _is_full(s: Site, node: Node) -> bool:
+    """Whether the operands that are no numbers have the shape of the result."""
+    out = node.outputs[0].type.shape
+    full = (x for x in node.operands if s.scalar(x) is None)
+    return all(same_shape(x.type.shape, out) for x in full)
 
 
 def close(a: float | None, b: float) -> bool:
@@ -423,8 +423,8 @@ def normalization_parameters(s: Site, node: Node) -> Replacement:
 
 
 @COMPOSITIONS.rule("div", "mul")
-def softmax(s: Site, node: Node) -> Replacement:
-    """Softmax: e / sum(e) with e = exp(x - max(x)) -> softmax(x)"""
+def shares(s: Site, node: Node) -> Replacement:
+    """e / sum(e), where e is exp(x - max(x)) -> softmax(x)"""
     for e, total in (node.inputs, node.inputs[::-1]):
         if node.op.name == "mul":
             reciprocal = s.maker(total, "reciprocal")

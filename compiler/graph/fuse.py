@@ -2,18 +2,18 @@
 
 What can be fused follows from the tensor expressions. A node is *injective* (each element of the
 result comes from elements of the inputs, without a reduction), a *contraction* (a sum of products),
-another *reduction*, a *view* (the same elements in the same order: no code at all) or *opaque* (loops
-of its own). Groups grow around what is expensive:
+another *reduction*, a *view* (the same elements in the same order: no code at all) or *opaque*
+(loops of its own). Groups grow around what is expensive:
 
 - what follows a contraction or a reduction element by element is its epilogue: computed while the
   result is in registers or in the nearest cache;
 - what only moves elements in front of a contraction is read through: the operand is read where it
   is, by every contraction that wants it;
-- chains of injective nodes are one pass; what is cheap is computed by each of several readers rather
-  than stored.
+- chains of injective nodes are one pass; what is cheap is computed by each of several readers
+  rather than stored.
 
-A group has one result. Any other value is inside only if all its readers are: then no cycle can arise
-and nothing is stored that nobody asked for.
+A group has one result. Any other value is inside only if all its readers are: then no cycle can
+arise and nothing is stored that nobody asked for.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .ir import Graph, Node, Value
 from .match import is_elementwise
 
 Kind: TypeAlias = Literal["injective", "contraction", "reduction", "view", "opaque"]
-# How an operand is read: each element for its own, along a permutation that keeps the last axis, each element for
-# a whole row behind it, or otherwise.
+# How an operand is read: each element for its own, along a permutation that keeps the last axis,
+# each element for a whole row behind it, or otherwise.
 Read: TypeAlias = tuple[Literal["same", "permuted", "prefix", "other"], tuple[int, ...]]
 
 VIEWS: Final = frozenset({"reshape"})
@@ -67,7 +67,7 @@ class _Open:
         return self.nodes[-1].outputs
 
 
-# ----------------------------------------------------------------------------------- what nodes are
+# --------------------------------------------------------------------------------- what nodes are
 
 
 def tensors(node: Node) -> tuple[te.Tensor, ...]:
@@ -89,7 +89,9 @@ class Facts:
 
     kind: Kind
     reads: tuple[Read, ...] = ()  # of an injective node: how each operand is read
-    moves: bool = False  # whether it only gives its operand's elements, at places found without division
+    moves: bool = (
+        False  # whether it only gives its operand's elements, at places found without division
+    )
     costly: bool = False  # whether it calls functions that take many operations
 
 
@@ -133,7 +135,7 @@ class Kinds:
 
 
 def _is_product(e: Expr) -> bool:
-    """Whether this is the product of two different elements (a square is summed like anything else)."""
+    """Whether this is the product of two elements that differ: squares are summed as any."""
 
     def bare(x: Expr) -> Expr:
         while isinstance(x, n.Cast):
@@ -185,7 +187,8 @@ def _elementwise(node: Node) -> bool:
 
 
 _DISORDERLY: Final = frozenset({
-    "transpose", "gather", "gather_elements", "gather_nd", "concat", "slice", "pad", "resize", "tile",
+    "transpose", "gather", "gather_elements", "gather_nd",
+    "concat", "slice", "pad", "resize", "tile",
 })  # fmt: skip
 
 
@@ -236,7 +239,7 @@ class _Fusion:
         done = [self._close(g) for g in self.groups]
         return tuple(sorted(done, key=lambda g: self.order[g.nodes[-1]]))
 
-    # -------------------------------------------------------------------------- operands in place
+    # ------------------------------------------------------------------------ operands in place
 
     def _read_through(self) -> set[Node]:
         """The nodes that all their readers read through."""
@@ -294,7 +297,7 @@ class _Fusion:
         return facts.kind == "reduction" and reader.op.name.startswith("reduce_")
 
     def _take_through(self, mine: _Open) -> None:
-        """Put the nodes that a group does not read the results of, but computes for itself, into it."""
+        """Put the nodes into a group that it computes for itself rather than read."""
         todo = [v for x in mine.nodes for v in x.operands]
         while todo:
             maker = self.makers.get(todo.pop())
@@ -372,7 +375,7 @@ class _Fusion:
         return all(_larger(r.outputs[0], v) for r in self.readers[v])
 
     def _is_epilogue(self, mine: _Open, target: _Open) -> bool:
-        """Whether the group's nodes read the target's heavy result element by element, in one order.
+        """Whether the group's nodes read the target's result element by element, in one order.
 
         Behind a reduction they may also spread it along further axes at the end: those of the rows.
         """

@@ -2,8 +2,8 @@
 
 Every such operator gets a transpose in front and one behind. Transposes then travel down through
 whatever has axes that can be renamed, until they meet their inverses; the rest end at the graph's
-edges. A value that is there transposed is kept as its source and a permutation: the transpose itself
-is made once, for the readers that cannot do without it.
+edges. A value that is there transposed is kept as its source and a permutation: the transpose
+itself is made once, for the readers that cannot do without it.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class _Sinking:
         return self.put(b, node, x, perm, name)
 
     def is_stored(self, node: Node) -> bool:
-        """Whether a contraction could store its result in the order of this transpose of a view of it."""
+        """Whether a contraction could store its result in the order of this transpose of a view."""
         out, view = node.outputs[0], self.around.maker(node.inputs[0], "reshape")
         if view is None or all(r.op.name in CONTRACTIONS for r in self.around.readers.get(out, ())):
             return False
@@ -298,7 +298,7 @@ def _wide(v: Value, rank: int) -> tuple[Expr, ...]:
 
 
 def _wanted(s: Surroundings) -> dict[Value, Perm]:
-    """The transposes that all readers of a value want of it, behind operators that keep axes too."""
+    """The transposes that all readers of a value want, behind operators that keep axes too."""
     out: dict[Value, Perm] = {}
     for node in reversed(s.graph.nodes):
         for v in node.outputs:

@@ -1,8 +1,8 @@
 """Products of matrices of which only parts are read, as products by the parts of the weights.
 
-A model that joins the weights of queries, keys and values gets one wide product and takes it apart. Three products
-read the same rows three times, but store each part by itself: what follows reads it in order, and
-can be an epilogue.
+A model that joins the weights of queries, keys and values gets one wide product and takes it apart.
+Three products read the same rows three times, but store each part by itself: what follows reads it
+in order, and can be an epilogue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def split_products(graph: Graph) -> Graph:
 
 @PARTS.rule("slice")
 def part_of_product(s: Site, node: Node) -> Replacement:
-    """slice(x @ w + b) -> x @ slice(w) + slice(b), if only slices are read; a view may be between"""
+    """slice(x @ w + b) -> x @ slice(w) + slice(b), if only slices are read"""
     source = node.inputs[0]
     view = s.maker(source, "reshape")
     y = source if view is None else view.inputs[0]
@@ -89,7 +89,7 @@ def _product(s: Site, y: Value) -> tuple[Node | None, Array | None]:
 
 
 def columns(node: Node, y: Value, source: Value) -> tuple[int, int] | None:
-    """Which columns of ``y`` a slice of a view of it takes, if it takes all rows and a run of columns."""
+    """The columns of ``y`` that a slice of a view of it takes, if it takes all rows of a run."""
     if not isinstance(node.op, Slice) or any(step != 1 for step in node.op.steps):
         return None
     groups = [g for g in blocks(y.type.shape, source.type.shape) if y.type.rank - 1 in g[0]]

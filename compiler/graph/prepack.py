@@ -31,15 +31,15 @@ def _blocked(
 ) -> Array | None:
     """Dimensions that are whole, or split in two by one factor: pad, reshape, transpose."""
     factors: dict[int, int] = {}
-    for d, how, c in parts:
-        if how is not None and factors.setdefault(d, c) != c:
+    for d, how, factor in parts:
+        if how is not None and factors.setdefault(d, factor) != factor:
             return None
     split: list[int] = []
     place: dict[tuple[int, str | None], int] = {}
     pad = []
     for d, extent in enumerate(array.shape):
-        c = factors.get(d)
-        if c is None:
+        c = factors.get(d, 0)
+        if not c:
             place[d, None] = len(split)
             split.append(extent)
             pad.append((0, 0))

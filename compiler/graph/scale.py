@@ -1,9 +1,10 @@
-"""Products and sums with constants for each channel, put into the weights of the contraction in front.
+"""Products and sums with constants by channel, put into the weights of the contraction in front.
 
 ``conv(x, w) * s + t`` is ``conv(x, w * s) + t``, and so for a batch normalisation, which is such a
 product and sum: that is also what becomes of one that follows nothing of the kind. A number that an
 operand of a product of matrices is multiplied by goes behind the product, where it costs nothing.
-What is folded differs from its parts by roundings only; scales and biases are worked out in float64.
+What is folded differs from its parts by roundings only; scales and biases are worked out in
+float64.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _settled(graph: Graph, step: type[_Folding] | type[_Numbers]) -> Graph:
 
 @dataclass(frozen=True)
 class Linear:
-    """``op(x, weight) + bias``: a node, and behind a product of matrices the one that adds the bias."""
+    """``op(x, weight) + bias``: the node of ``op``, with the arrays."""
 
     node: Node
     weight: Array
@@ -60,15 +61,11 @@ class _Folding:
         if found is None:
             return self.product_and_sum(b, node) if isinstance(node.op, BatchNorm) else None
         linear, scale, shift = found
-        if scale is None:
-            weight = linear.node.inputs[1]
-            assert weight is not None
-        else:
-            weight = b.constant(self.scaled(linear, scale), _name(linear))
+        x, weight, *_ = linear.node.operands
+        if scale is not None:
+            weight = b.constant(self.scaled(linear, scale), weight.name)
         bias = 0.0 if linear.bias is None else linear.bias.astype(np.float64)
         bias = np.asarray(bias * (1.0 if scale is None else scale) + shift)
-        x = linear.node.inputs[0]
-        assert x is not None
         return self.build(b, node, linear, b.now(x), weight, bias)
 
     def build(
@@ -184,9 +181,8 @@ class _Folding:
         return (linear, scale, shift) if self.may_scale(linear, scale) else None
 
     def may_scale(self, linear: Linear, scale: Array) -> bool:
-        """Whether new weights take the place of old ones; an infinite scale would not do the same."""
-        weight = linear.node.inputs[1]
-        assert weight is not None
+        """Whether new weights take the place of old ones; infinite scales would not do the same."""
+        weight = linear.node.operands[1]
         shared = weight in self.s.outputs or len(self.s.readers[weight]) > 1
         return bool(np.isfinite(scale).all()) and (not shared or linear.weight.nbytes <= MAX_SHARED)
 
@@ -197,7 +193,7 @@ class _Folding:
         if scale.ndim == 0:
             return np.asarray(w * scale.astype(w.dtype))
         if isinstance(op, MatMul):
-            along = (-1, 1) if op.transpose_b else (1, -1)
+            along: tuple[int, ...] = (-1, 1) if op.transpose_b else (1, -1)
         elif isinstance(op, Conv):
             along = (-1,) if op.channels_last else (-1, *[1] * (w.ndim - 1))
         else:
@@ -239,8 +235,7 @@ def per_channel(array: Array | None, v: Value, channel: int) -> Array | None:
 
 
 def _name(linear: Linear) -> str:
-    weight = linear.node.inputs[1]
-    return "" if weight is None else weight.name
+    return linear.node.operands[1].name
 
 
 # ------------------------------------------------------------------------------------ numbers

@@ -1,7 +1,7 @@
 """Reshapes and broadcasts around products of matrices, out of the way of fusion.
 
-A reshape between a contraction and what follows element by element goes below that: then it is a view
-of the finished result. Transposed and repeated operands of a product are read where they are.
+A reshape between a contraction and what follows element by element goes below that: then it is a
+view of the finished result. Transposed and repeated operands of a product are read where they are.
 """
 
 from __future__ import annotations

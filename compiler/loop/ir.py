@@ -2,30 +2,31 @@
 
 Meaning
 -------
-A function has buffer parameters (inputs first, then outputs), integer symbols, and temporary buffers. Its
-body runs in order. ``Loop(var, extent, kind, body)`` runs the body for var = 0 .. extent - 1. The kind says how,
-never what: the result is that of the serial loop.
+A function has buffer parameters (inputs first, then outputs), integer symbols, and temporary
+buffers. Its body runs in order. ``Loop(var, extent, kind, body)`` runs the body for var = 0 ..
+extent - 1. The kind says how, never what: the result is that of the serial loop.
 
-A *block* is one statement with iterators of its own. An iterator is *spatial* (different values write different
-elements) or *reduce* (all its values update the same element); its ``binding`` says which value it has in the
-present iteration of the loops around. Inside the block only its iterators, the function's symbols and buffers
-are visible. The loops around must run through the iterators' domain, each point once, except that a *spatial* point
-may be repeated (recomputed) and that iterations in which ``where`` does not hold are left out.
+A *block* is one statement with iterators of its own. An iterator is *spatial* (different values
+write different elements) or *reduce* (all its values update the same element); its ``binding`` says
+which value it has in the present iteration of the loops around. Inside the block only its
+iterators, the function's symbols and buffers are visible. The loops around must run through the
+iterators' domain, each point once, except that a *spatial* point may be repeated (recomputed) and
+that iterations in which ``where`` does not hold are left out.
 
 - a spatial block stores: ``buffer[indices] = value``
-- a reduction block updates: ``buffer[indices] = combine(buffer[indices], value)``, the element being
-  ``init`` before the first update (the one with all reduce iterators 0), and if there is none: because
-  a symbolic extent is 0, or conditions of ``where`` on the reduction's loops leave it out. A block with
-  ``init`` None continues what is in the buffer.
+- a reduction block updates: ``buffer[indices] = combine(buffer[indices], value)``, the element
+  being ``init`` before the first update (the one with all reduce iterators 0), and if there is
+  none: because a symbolic extent is 0, or conditions of ``where`` on the reduction's loops leave it
+  out. A block with ``init`` None continues what is in the buffer.
 
 A ``nontemporal`` block writes what nobody will read soon: its stores may go past the caches.
 
 The order of a reduction's updates is not fixed: floats may be summed in any order.
 
-Scopes of buffers: ``param`` (given by the caller), ``global`` (scratch of the call, in its arena), ``local``
-(scratch of one chunk of a parallel loop, or of the call), ``register`` (elements that live in registers: after
-unrolling every index is a constant, but for one vector axis). A buffer is defined before it is read within one iteration of
-the innermost loop that contains all its blocks.
+Scopes of buffers: ``param`` (given by the caller), ``global`` (scratch of the call, in its arena),
+``local`` (scratch of one chunk of a parallel loop, or of the call), ``register`` (elements that
+live in registers: after unrolling every index is a constant, but for one vector axis). A buffer is
+defined before it is read within one iteration of the innermost loop that contains all its blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from planish.compiler.expr.nodes import TRUE, Const, Expr, Load, Var, product
 Scope: TypeAlias = Literal["param", "global", "local", "register"]
 Combiner: TypeAlias = Literal["sum", "prod", "max", "min"]
 
-# serial, parallel (chunks claimed by threads), vector (lanes), unrolled; the rest are GPU thread axes.
+# serial, parallel (chunks claimed by threads), vector (lanes), unrolled; the rest are GPU thread
+# axes.
 LOOP_KINDS: Final = (
     "serial", "parallel", "vector", "unrolled",
     "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z",
@@ -72,7 +74,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Iter:
-    """A block's iterator: its variable, its extent, what it is, and its value in the loops around."""
+    """A block's iterator: its variable, extent and kind, and its value in the loops around."""
 
     var: Var
     extent: Expr
@@ -202,6 +204,7 @@ def seq(*stmts: Stmt) -> Stmt:
 
 
 def children(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside, in order."""
     match s:
         case Loop(body=body):
             return (body,)
@@ -236,6 +239,7 @@ def walk(s: Stmt) -> Iterator[Stmt]:
 
 
 def blocks(s: Stmt) -> Iterator[Block]:
+    """The blocks inside, in order."""
     return (b for b in walk(s) if isinstance(b, Block))
 
 

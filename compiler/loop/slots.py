@@ -1,9 +1,10 @@
 """Room for ``local`` buffers that are too large for a stack.
 
-A ``local`` buffer is the scratch of one chunk of a parallel loop. What is small lives on the stack of the thread that
-runs the chunk. For what is large, or of a size that is not known when the model is compiled, ``with_slots`` adds a
-``global`` buffer of bytes beside it, ``name_slots[slots, bytes]``: the parts of the call's scratch, one for each
-chunk. Loops that use it are cut into no more chunks than there are slots.
+A ``local`` buffer is the scratch of one chunk of a parallel loop. What is small lives on the stack
+of the thread that runs the chunk. For what is large, or of a size that is not known when the model
+is compiled, ``with_slots`` adds a ``global`` buffer of bytes beside it, ``name_slots[slots,
+bytes]``: the parts of the call's scratch, one for each chunk. Loops that use it are cut into no
+more chunks than there are slots.
 """
 
 from __future__ import annotations

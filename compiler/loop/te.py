@@ -1,8 +1,9 @@
 """Tensor expressions: what a tensor's elements are, before anything is said about loops.
 
-A tensor is a placeholder or a *stage*: its element at ``axes`` is ``body``, or the reduction of ``body``
-over ``reduce_axes`` by ``combiner``. Bodies load other tensors' elements by name; ``sources`` are those
-tensors. Names are unique in the process; lowering renames them by order of use.
+A tensor is a placeholder or a *stage*: its element at ``axes`` is ``body``, or the reduction of
+``body`` over ``reduce_axes`` by ``combiner``. Bodies load other tensors' elements by name;
+``sources`` are those tensors. Names are unique in the process; lowering renames them by order of
+use.
 """
 
 from __future__ import annotations

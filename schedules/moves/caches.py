@@ -7,7 +7,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Load, Var, conjuncts, free_vars
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Buffer, Iter, Loop, Stmt
-from planish.compiler.loop.sites import sites
+from planish.compiler.loop.sites import Site, sites
 from planish.schedules.edit import replace
 from planish.schedules.legality import (
     check_concurrent,
@@ -162,8 +162,15 @@ def _check_written(s: Schedule, buffer: Buffer, reader: Block, first: Stmt) -> N
             )
     if buffer in s.func.inputs:
         return
-    before = [w for w in writers if w.steps[0] < place]
-    if not any(is_identity(w.block) and not w.guards and is_complete(s.func, w) for w in before):
+    if not any(w.steps[0] < place and _fills(s, w, buffer) for w in writers):
         raise ScheduleError(
             f"not all of {buffer.name} is written before {reader.name}", node=show_loop(first)
         )
+
+
+def _fills(s: Schedule, site: Site, buffer: Buffer) -> bool:
+    """Whether a block writes every element of a buffer."""
+    b = site.block
+    if site.guards or not is_identity(b) or not is_complete(s.func, site):
+        return False
+    return all(i.extent is d for i, d in zip(b.spatial, buffer.shape, strict=True))

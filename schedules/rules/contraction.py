@@ -36,30 +36,23 @@ FAR_STEP = 256  # elements between rows from which many rows on the left make pa
 
 @dataclass(frozen=True)
 class Tile:
-    """The decisions.
-
-    Rows and vectors of the register tile, lanes of a vector, unrolling of the reduction, and rows
-    and panels of a task.
-    """
+    """Rows and vectors of a register tile, lanes of a vector, steps of the reduction in code."""
 
     rows: int
     vectors: int
     lanes: int
     unroll: int = 4
-    block_rows: int = 0
-    block_panels: int = 0
 
     @property
     def width(self) -> int:
         return self.vectors * self.lanes
 
 
-def choose_tile(
-    m: int | None, width: int | None, k: int | None, machine: Machine, bits: int = 32
-) -> Tile:
-    """The tile with the least estimated time.
+def choose_tile(m: int | None, width: int | None, bits: int, machine: Machine) -> Tile:
+    """The tile with the least estimated time, for a result of ``m`` rows and ``width`` columns.
 
-    In one step of the reduction a tile costs the larger of its multiplications, its loads, and the
+    Its sums, one row of the right operand and one element of the left fit into the registers. In
+    one step of the reduction a tile costs the larger of its multiplications, its loads, and the
     latency that its chains of sums cannot hide.
     """
     best: tuple[float, Tile] | None = None
@@ -76,17 +69,19 @@ def choose_tile(
                     break
                 if rows * vectors + vectors + 1 > machine.vector_registers:
                     break
-                cost = _cost(m, rows, lanes, vectors, width, machine)
+                cost = _cost(m, rows, lanes, vectors, width, bits, machine)
                 if best is None or cost < best[0]:
                     best = cost, Tile(rows, vectors, lanes)
     assert best is not None
     return best[1]
 
 
-def _cost(m: int, rows: int, lanes: int, vectors: int, width: int, machine: Machine) -> float:
+def _cost(
+    m: int, rows: int, lanes: int, vectors: int, width: int, bits: int, machine: Machine
+) -> float:
     """Cycles for one step of the reduction over the whole result."""
     # A vector wider than 32 bytes is taken to issue at half the rate.
-    size = max(1.0, lanes * 4 / 32) if machine.vector_bytes > 32 else 1.0
+    size = max(1.0, lanes * bits / 256) if machine.vector_bytes > 32 else 1.0
 
     def step(r: int, v: int) -> float:
         multiply = r * v * size / 2
@@ -159,7 +154,7 @@ def _scheduled(
 ) -> Schedule:
     m = 1 if rows is None else constant(rows.extent)
     width = constant(cols.extent)
-    tile = choose_tile(m, width, volume(c.k), machine)
+    tile = choose_tile(m, width, _bits(c), machine)
     pack = ""
     at = _column(c, cols)
     if c.right.buffer in constants and at is not None:
@@ -179,12 +174,17 @@ def schedule_inside(
     """
     row = loop_of(s, out, c.block.name, c.m[-1])
     m, width = constant(s.loop(f"{out}.{row}").extent), constant(c.n[-1].extent)
-    tile = choose_tile(m, width, volume(c.k), machine)
+    tile = choose_tile(m, width, _bits(c), machine)
     pack, at = "", _column(c, c.n[-1])
     if pack_at and at is not None and at != len(c.right.indices) - 1:
         s = S.cache_read(s, c.right.buffer, c.block.name, "local")
         pack = f"{c.right.buffer}_cache"
     return _tile(s, c, out, c.m[-1], c.n[-1], tile, 1, pack, at or 0, pack_at)
+
+
+def _bits(c: Contraction) -> int:
+    """The width of the sums' dtype."""
+    return max(32, c.block.value.dtype.bits)
 
 
 def _column(c: Contraction, cols: Iter) -> int | None:

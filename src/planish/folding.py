@@ -1,8 +1,8 @@
 """Constants that need our own kernels: what is computed from constants alone, computed once.
 
-Exponentials, sines, products of matrices and the like are not the same to the last bit in numpy. The
-part of the graph that depends on constants alone is compiled for this machine as any graph is, run
-once, and replaced by its results.
+Exponentials, sines, products of matrices and the like are not the same to the last bit in numpy.
+The part of the graph that depends on constants alone is compiled for this machine as any graph is,
+run once, and replaced by its results.
 """
 
 from __future__ import annotations

@@ -77,7 +77,16 @@ class Maker:
     # ----------------------------------------------------------------------------------- steps
 
     def unary(self, x: Value) -> None:
-        ops = [Relu(), Sigmoid(), Tanh(), Neg(), Abs(), Clip(-1.0, 1.0), Clip(0, None), PowScalar(2.0)]
+        ops = [
+            Relu(),
+            Sigmoid(),
+            Tanh(),
+            Neg(),
+            Abs(),
+            Clip(-1.0, 1.0),
+            Clip(0, None),
+            PowScalar(2.0),
+        ]
         self.add(self.choice(ops), x)
 
     def binary(self, x: Value) -> None:
@@ -136,7 +145,10 @@ class Maker:
         self.add(Concat(self.number(-x.type.rank, x.type.rank - 1)), x, self.choice(same))
 
     def expand(self, x: Value) -> None:
-        shape = [d if self.shape(x)[k] > 1 else as_expr(self.number(1, 3)) for k, d in enumerate(x.type.shape)]
+        shape = [
+            d if self.shape(x)[k] > 1 else as_expr(self.number(1, 3))
+            for k, d in enumerate(x.type.shape)
+        ]
         self.add(Expand(tuple(shape)), x)
 
     def pad(self, x: Value) -> None:

@@ -57,7 +57,7 @@ def read(text: str, arrays: Mapping[str, Array] | None = None) -> Graph:
 
 
 def normal(graph: Graph) -> str:
-    """The text with values numbered in order and constants in order of use, without large arrays."""
+    """The text with values numbered, and constants in order of use, without large arrays."""
     order = {v: k for k, v in enumerate(v for node in graph.nodes for v in node.operands)}
     constants = sorted(graph.constants, key=lambda v: order.get(v, len(order)))
     graph = graph.with_(constants={v: graph.constants[v] for v in constants})
@@ -81,9 +81,7 @@ def assert_same_values(before: Graph, after: Graph, exact: bool = False) -> None
         name: sample(v.type, symbols, rng)
         for name, v in zip(before.input_names, before.inputs, strict=True)
     }
-    for old, new in zip(
-        run_reference(before, inputs), run_reference(after, inputs), strict=True
-    ):
+    for old, new in zip(run_reference(before, inputs), run_reference(after, inputs), strict=True):
         assert old.dtype == new.dtype and old.shape == new.shape
         if exact or old.dtype.kind in "iub":
             np.testing.assert_array_equal(old, new)
@@ -92,9 +90,7 @@ def assert_same_values(before: Graph, after: Graph, exact: bool = False) -> None
             np.testing.assert_allclose(new, old, rtol=2e-5, atol=2e-5 * scale)
 
 
-def sample(
-    type: TensorType, symbols: dict[Var, Expr], rng: np.random.Generator
-) -> Array:
+def sample(type: TensorType, symbols: dict[Var, Expr], rng: np.random.Generator) -> Array:
     """An array of a type."""
     shape = tuple(int(evaluate(d, symbols) or 0) for d in type.shape)
     if type.dtype is BOOL:

@@ -81,7 +81,10 @@ def test_what_can_be_seen_through() -> None:
     heads = reshape_of_transpose(dims((1, 5, 3, 4)), (0, 2, 1, 3), dims((3, 5, 4)))
     assert heads == (dims((5, 3, 4)), (1, 0, 2))
     assert transpose_of_reshape(dims((6, 4)), dims((2, 3, 4)), (1, 0, 2)) is None
-    assert transpose_of_reshape(dims((6, 4)), dims((2, 3, 4)), (2, 0, 1)) == ((1, 0), dims((4, 2, 3)))
+    assert transpose_of_reshape(dims((6, 4)), dims((2, 3, 4)), (2, 0, 1)) == (
+        (1, 0),
+        dims((4, 2, 3)),
+    )
 
 
 def test_permutations() -> None:

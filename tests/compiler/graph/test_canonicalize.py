@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from planish.compiler.graph.canonicalize import canonicalize, holds
 from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64
+from planish.compiler.graph.canonicalize import canonicalize, holds
 
 from .tables import check, unchanged
 

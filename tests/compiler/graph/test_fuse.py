@@ -12,9 +12,7 @@ CONV = "strides=(1, 1), dilations=(1, 1), pads=(0, 0, 0, 0), channels_last=True"
 
 def names(groups: tuple[Group, ...]) -> list[str]:
     """The operators of each group, those that are code."""
-    return [
-        f"{g.kind}: {' '.join(x.op.name for x in g.nodes)}" for g in groups if g.kind != "view"
-    ]
+    return [f"{g.kind}: {' '.join(x.op.name for x in g.nodes)}" for g in groups if g.kind != "view"]
 
 
 def groups(text: str) -> list[str]:
@@ -196,7 +194,8 @@ TABLE = {
         """
     def f(x: f32[n, 8, 8, 4]) -> (y,):
         a: f32[n, 8, 8, 4] = relu(x)
-        y: f32[n, 7, 7, 4] = max_pool(a, kernel=(2, 2), strides=(1, 1), dilations=(1, 1), pads=(0, 0, 0, 0), channels_last=True)
+        y: f32[n, 7, 7, 4] = max_pool(a, kernel=(2, 2), strides=(1, 1), dilations=(1, 1), \
+pads=(0, 0, 0, 0), channels_last=True)
     """,
         ["injective: relu", "reduction: max_pool"],
     ),

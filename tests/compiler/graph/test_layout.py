@@ -98,8 +98,10 @@ MOVED = {
     ),
     "slice": (
         "f32[n, 2, h, w]",
-        "y: f32[n, 2, h, w] = slice(a, starts=(0, 1, 0, 0), steps=(1, 2, 1, 1), shape=(n, 2, h, w))",
-        "b: f32[n, h, w, 2] = slice(x, starts=(0, 0, 0, 1), steps=(1, 1, 1, 2), shape=(n, h, w, 2))",
+        "y: f32[n, 2, h, w] = "
+        "slice(a, starts=(0, 1, 0, 0), steps=(1, 2, 1, 1), shape=(n, 2, h, w))",
+        "b: f32[n, h, w, 2] = "
+        "slice(x, starts=(0, 0, 0, 1), steps=(1, 1, 1, 2), shape=(n, h, w, 2))",
     ),
     "pad": (
         "f32[n, 4, h + 1, w + 5]",
@@ -133,7 +135,8 @@ MOVED = {
     ),
     "batch_norm": (
         "f32[n, 4, h, w]",
-        "c: f32[4] = constant([1.0, 2.0, 3.0, 4.0])\n    y: f32[n, 4, h, w] = batch_norm(a, c, c, c, c)",
+        "c: f32[4] = constant([1.0, 2.0, 3.0, 4.0])\n"
+        "    y: f32[n, 4, h, w] = batch_norm(a, c, c, c, c)",
         "c: f32[4] = constant([1.0, 2.0, 3.0, 4.0])\n"
         "    b: f32[n, h, w, 4] = batch_norm(x, c, c, c, c, channels_last=True)",
     ),
@@ -267,9 +270,7 @@ def test_squeeze_and_excite_stays_channels_last() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "norm", ["instance_norm(a, s, t)", "group_norm(a, s, t, groups=2)"]
-)
+@pytest.mark.parametrize("norm", ["instance_norm(a, s, t)", "group_norm(a, s, t, groups=2)"])
 def test_norms_by_channel(norm: str) -> None:
     graph = read(
         f"""

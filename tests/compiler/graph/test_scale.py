@@ -67,13 +67,16 @@ def test_channels_last() -> None:
 
 @pytest.mark.parametrize("last", [False, True])
 def test_groups_of_a_transposed_convolution(last: bool) -> None:
-    attributes = (
-        "strides=(2,), dilations=(1,), pads=(0, 0), output_padding=(0,), groups=2"
-    )
+    attributes = "strides=(2,), dilations=(1,), pads=(0, 0), output_padding=(0,), groups=2"
     rng = np.random.default_rng(0)
     v = "[6]" if last else "[6, 1]"
     if last:
-        x, c, y, attributes = "[n, h, 4]", "[3, 4, 3]", "[n, h * 2 + 1, 6]", f"{attributes}, channels_last=True"
+        x, c, y, attributes = (
+            "[n, h, 4]",
+            "[3, 4, 3]",
+            "[n, h * 2 + 1, 6]",
+            f"{attributes}, channels_last=True",
+        )
     else:
         x, c, y = "[n, 4, h]", "[4, 3, 3]", "[n, 6, h * 2 + 1]"
     graph = read(
