@@ -61,7 +61,7 @@ class _Folding:
         if found is None:
             return self.product_and_sum(b, node) if isinstance(node.op, BatchNorm) else None
         linear, scale, shift = found
-        x, weight, *_ = linear.node.operands
+        x, weight = linear.node.operands[:2]
         if scale is not None:
             weight = b.constant(self.scaled(linear, scale), weight.name)
         bias = 0.0 if linear.bias is None else linear.bias.astype(np.float64)
@@ -89,8 +89,8 @@ class _Folding:
             c = b.constant(bias.astype(dtype), f"{_name(linear)}_bias")
             return b.one(Add(), y, c, name=out.name, origin=node.origin)
         full = np.broadcast_to(bias, (width,)).astype(dtype)
-        c = None if none else b.constant(full, f"{_name(linear)}_bias")
-        return b.one(op, x, weight, c, name=out.name, origin=node.origin)
+        given = None if none else b.constant(full, f"{_name(linear)}_bias")
+        return b.one(op, x, weight, given, name=out.name, origin=node.origin)
 
     def product_and_sum(self, b: GraphBuilder, node: Node) -> Replacement:
         """A batch normalisation of known parameters, as what it is."""
