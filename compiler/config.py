@@ -48,7 +48,9 @@ class Variable(Generic[T]):
         try:
             return self.parse(text)
         except ValueError as error:
-            raise ParseError(f"{self.name} is {text!r}: {error}", hint=self.help) from error
+            raise ParseError(
+                f"{self.name} is {text!r}: {error}", hint=f"unset it, or correct it: {self.help}"
+            ) from error
 
 
 def _flag(text: str) -> bool:
@@ -96,16 +98,24 @@ class Config:
         "print the program after these passes (names by commas), or `all`",
     )
     check = Variable("PLANISH_CHECK", _flag, False, "verify the program after every pass (1 or 0)")
-    time = Variable("PLANISH_TIME", _flag, False, "print how long each pass took (1 or 0)")
+    time = Variable(
+        "PLANISH_TIME", _flag, False, "print how long each phase of compiling took (1 or 0)"
+    )
     threads = Variable[int | None](
         "PLANISH_THREADS", _count, None, "how many threads a call may use, if nothing else says so"
     )
     target = Variable("PLANISH_TARGET", str, "llvm", "what to compile for, if nothing else says so")
     logs = Variable[tuple[Path, ...]](
-        "PLANISH_LOGS", _paths, (), f"tuning logs used besides the shipped ones (by {os.pathsep!r})"
+        "PLANISH_LOGS",
+        _paths,
+        (),
+        f"tuning logs besides the shipped ones (by {os.pathsep!r}); no effect yet",
     )
     cache = Variable[Path | None](
-        "PLANISH_CACHE", _path, None, "the folder for what is kept between runs"
+        "PLANISH_CACHE",
+        _path,
+        None,
+        "the folder for what is kept between runs: now what the demo downloads",
     )
 
     @property

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from .config import CONFIG
+from .config import CONFIG, Config
+from .errors import ParseError
 from .graph.attention import compose_attention
 from .graph.canonicalize import canonicalize
 from .graph.compose import compose
@@ -85,8 +86,13 @@ def run(
     stop_after: str = "",
     observe: Callable[[str, T], None] | None = None,
 ) -> T:
-    """The program after the passes, or after those up to ``stop_after``."""
+    """The program after the passes, or after those up to ``stop_after``.
+
+    Errors: ParseError if ``PLANISH_DUMP`` names none of the compiler's passes.
+    """
     wanted = set(CONFIG.dump)
+    if wanted:
+        _check_names(CONFIG.dump, passes)
     check = CONFIG.check
     for p in passes:
         new = p.run(program)
@@ -101,3 +107,14 @@ def run(
         if p.name == stop_after:
             break
     return program
+
+
+def _check_names(names: Sequence[str], passes: Sequence[Pass[T]]) -> None:
+    lists: tuple[Sequence[Pass[Any]], ...] = (GRAPH_PASSES, LOOP_PASSES, passes)
+    known = list(dict.fromkeys(p.name for some in lists for p in some))
+    for name in names:
+        if name != "all" and name not in known:
+            raise ParseError(
+                f"{Config.dump.name} names {name!r}, which is no pass",
+                hint=f"all, or some of: {', '.join(known)}",
+            )

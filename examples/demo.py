@@ -50,6 +50,7 @@ def main() -> int:
     model = READER.path()
     page = read_png(PAGE.path().read_bytes())
 
+    print("compiling (half a minute on a slow machine) ...", flush=True)
     start = time.perf_counter()
     module = planish.compile(model)
     print(f"compiled {READER.package}'s text reader in {time.perf_counter() - start:.1f} s\n")

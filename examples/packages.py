@@ -14,6 +14,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from planish.compiler.config import CONFIG
+
 
 @dataclass(frozen=True)
 class PackageFile:
@@ -66,4 +68,4 @@ def digest(data: bytes) -> str:
 
 def cache() -> Path:
     """The folder that planish may keep things in."""
-    return Path(os.environ.get("PLANISH_CACHE") or "~/.cache/planish").expanduser()
+    return CONFIG.cache_folder

@@ -96,6 +96,10 @@ def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool 
 
 
 def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
+    if not bytes(data[:4]) == b"PK\3\4":
+        raise ParseError(
+            "this is no module file", hint="planish.compile makes one of an ONNX model"
+        )
     members = read_archive(data)
     if tuple(members) != (_MANIFEST, *_CODE, _WEIGHTS):
         raise ParseError(f"this is no module file: it has {', '.join(members)}"[:200])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Port:
     """An input or output; ``default`` says that the module has a value for it if none is given."""
 
@@ -36,6 +36,9 @@ class Port:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        return f"<{self}{', has a default' if self.default else ''}>"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -224,6 +224,13 @@ class Module:
         from .file import save
 
         save(self, path)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeCheckError(
+            "a module cannot be pickled or copied",
+            op=self.interface.name,
+            hint="module.save(path) writes it, planish.load(path) reads it, in any process",
+        )
 
     def __repr__(self) -> str:
         ports = ", ".join(str(p) for p in self.interface.inputs)

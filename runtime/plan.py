@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -89,10 +90,13 @@ class Planner:
                     raise self._wrong_size(port, shape, d, expected)
         for constraint in interface.constraints:
             if not next(values):
+                from planish.compiler.expr.nodes import free_vars
+
                 raise TypeCheckError(
                     f"the sizes of the inputs do not fit: {constraint} does not hold",
                     op=interface.name,
                     node=self._bindings(symbols),
+                    hint=self._where({v.name for v in free_vars(constraint)}),
                 )
         arena = int(next(values))
         outputs = []
@@ -120,6 +124,15 @@ class Planner:
     def _bindings(self, symbols: tuple[int, ...]) -> str:
         names = self.interface.symbols
         return ", ".join(f"{n} = {v}" for n, v in zip(names, symbols, strict=True))
+
+    def _where(self, names: Container[str]) -> str:
+        """Which dimensions of which inputs symbols are."""
+        sources = zip(self.interface.symbols, self._sources, strict=True)
+        return ", ".join(
+            f"{name} is dimension {d} of the input {self.interface.inputs[k].name}"
+            for name, (k, d) in sources
+            if name in names
+        )
 
     def _mismatch(self, port: Port, shape: tuple[int, ...], why: str) -> TypeCheckError:
         return TypeCheckError(

@@ -7,8 +7,9 @@ import numpy as np
 from planish.compiler.dtypes import F32
 from planish.compiler.expr.nodes import Const
 from planish.compiler.ops.attention import Attention
+from planish.compiler.ops.elementwise import Mul
 from planish.compiler.ops.matmul import MatMul
-from planish.compiler.ops.shape import Transpose
+from planish.compiler.ops.shape import Reshape, Transpose
 from planish.compiler.ops.softmax import Softmax
 
 from .ir import Graph, Node, Replacement, Value
@@ -25,7 +26,7 @@ def compose_attention(graph: Graph) -> Graph:
 
 @ATTENTION.rule("matmul")
 def attention(site: Site, node: Node) -> Replacement:
-    """Compose softmax(q @ k + mask) @ v."""
+    """Compose softmax(q @ k * number + mask) @ v; the number goes to the queries."""
     if node.op != MatMul():
         return None
     weights, v = node.operands
@@ -41,11 +42,12 @@ def attention(site: Site, node: Node) -> Replacement:
     mask: Value | None = None
     if (added := site.maker(scores, "add")) is not None and site.alone(scores):
         first, second = added.operands
-        product = first if site.maker(first, "matmul") is not None else second
+        product = first if site.maker(first, "matmul", "mul") is not None else second
         mask = second if product is first else first
         if not same_shape(product.type.shape, scores.type.shape):
             return None
         scores = product
+    number, scores = _number(site, scores)
     product_node = site.maker(scores, "matmul")
     if product_node is None or not site.alone(scores) or scores.type.dtype is not F32:
         return None
@@ -56,10 +58,37 @@ def attention(site: Site, node: Node) -> Replacement:
     if not isinstance(op, MatMul) or op.transpose_a:
         return None
     q, k = product_node.operands
+    if number is not None:
+        q = _scaled(site, q, number)
     if op.transpose_b:
         rank = k.type.rank
         k = site.make(Transpose((*range(rank - 2), rank - 1, rank - 2)), k)
     return site.make(Attention(empty_is_zero), q, k, v, mask)
+
+
+def _number(site: Site, scores: Value) -> tuple[Value | None, Value]:
+    """The number that scores are multiplied by, and the scores before that."""
+    node = site.maker(scores, "mul")
+    if node is None or not site.alone(scores):
+        return None, scores
+    for number, plain in (node.operands, node.operands[::-1]):
+        array = site.array(number)
+        if (
+            array is not None
+            and array.size == 1
+            and same_shape(plain.type.shape, scores.type.shape)
+        ):
+            return number, plain
+    return None, scores
+
+
+def _scaled(site: Site, q: Value, number: Value) -> Value:
+    """Queries times a number; a transpose stays next to the product that reads through it."""
+    moved = site.maker(q, "transpose")
+    number = site.make(Reshape(()), number)
+    if moved is None:
+        return site.make(Mul(), q, number)
+    return site.make(moved.op, site.make(Mul(), moved.operands[0], number))
 
 
 def _without_empty_rows(site: Site, value: Value) -> tuple[bool, Value]:

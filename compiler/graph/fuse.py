@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Const, Expr, Load, Mul
+from planish.compiler.expr.nodes import Expr, Load, Mul
 from planish.compiler.loop import te
 from planish.compiler.ops.base import is_one
 
@@ -438,6 +438,3 @@ def _larger(a: Value, b: Value) -> bool:
 
 def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(values))
-
-
-__all__ = ["Const", "Facts", "Group", "Kind", "Kinds", "fuse", "singletons", "tensors"]

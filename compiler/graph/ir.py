@@ -338,8 +338,9 @@ def rewrite(
 
     ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that
     stand for its outputs (made with the builder, or existing ones), or None to keep the node: then
-    it must have made nothing. What it makes may take the names of the outputs. The graph itself is
-    given back if every node was kept.
+    it must have made nothing. What it makes may take the names of the outputs. A node is kept too if
+    the dimensions of the values are only equal to those of the outputs by what the graph assumes.
+    The graph itself is given back if every node was kept.
     """
     b = GraphBuilder(graph.name)
     b._names.update(v.name for v in graph.values())
@@ -351,7 +352,7 @@ def rewrite(
         inputs = tuple(None if v is None else new.get(v, v) for v in node.inputs)
         b._names.difference_update(v.name for v in node.outputs)
         out = visit(b, node, inputs)
-        if out is None:
+        if out is None or not _stands_for(out, node):
             b._names.update(v.name for v in node.outputs)
             if all(x is y for x, y in zip(inputs, node.inputs, strict=True)):
                 b.nodes.append(node)
@@ -360,10 +361,6 @@ def rewrite(
             continue
         changed = True
         outs = out if isinstance(out, tuple) else (out,)
-        if len(outs) != len(node.outputs):
-            raise InternalError(
-                f"{len(outs)} values stand for {len(node.outputs)}", node=repr(node)
-            )
         new.update(zip(node.outputs, outs, strict=True))
     if not changed:
         return graph
@@ -373,6 +370,19 @@ def rewrite(
         constraints=tuple(b.constraints),
         outputs=tuple(new.get(v, v) for v in graph.outputs),
     )
+
+
+def _stands_for(found: Value | tuple[Value, ...], node: Node) -> bool:
+    """Whether values have the types of a node's outputs."""
+    values = found if isinstance(found, tuple) else (found,)
+    if len(values) != len(node.outputs):
+        raise InternalError(f"{len(values)} values stand for {len(node.outputs)}", node=repr(node))
+    for v, out in zip(values, node.outputs, strict=True):
+        if v.type.dtype is not out.type.dtype or v.type.rank != out.type.rank:
+            raise InternalError(f"{v!r} stands for {out!r}", node=repr(node))
+        if not all(map(same, v.type.shape, out.type.shape)):
+            return False
+    return True
 
 
 def unify(a: Expr, b: Expr, what: str) -> Expr:

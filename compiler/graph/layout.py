@@ -33,7 +33,7 @@ SPATIAL: Final = frozenset({
     "conv", "conv_transpose", "max_pool", "average_pool", "lp_pool",
     "global_average_pool", "global_max_pool", "global_lp_pool",
 })  # fmt: skip
-CONTRACTIONS: Final = frozenset({"conv", "conv_transpose", "matmul", "einsum"})
+CONTRACTIONS: Final = frozenset({"conv", "conv_transpose", "matmul", "einsum", "attention"})
 SYMBOL: Final = 64  # what a dimension counts that is not known
 
 
@@ -256,6 +256,9 @@ class _Sinking:
         ]
         names = [v.name for v in node.outputs]
         outs = b.apply(op, *data, names=names, origin=node.origin)
+        for y, v in zip(outs, node.outputs, strict=True):
+            if not same_shape([y.type.shape[k] for k in left], v.type.shape):
+                return None  # equal by what is assumed only; what was made is not read
         return tuple(
             self.put(b, node, y, left, v.name) for y, v in zip(outs, node.outputs, strict=True)
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from planish.compiler.dtypes import I64, from_numpy
-from planish.compiler.errors import PlanishError, RuntimeFault
+from planish.compiler.errors import PlanishError, RuntimeFault, TypeCheckError
 from planish.compiler.expr.nodes import Expr, Var, const
 from planish.compiler.expr.sizes import evaluate
 
@@ -23,7 +23,8 @@ def run_reference(
 
     ``observe`` sees each node with what it gave.
 
-    Errors: RuntimeFault if inputs do not fit, or a result is not of its type.
+    Errors: RuntimeFault if inputs do not fit, a reference fails, or a result is not of its type;
+    TypeCheckError if a condition on the inputs' sizes does not hold.
     """
     values, symbols = bind_inputs(graph, inputs)
     values.update(graph.constants)
@@ -46,7 +47,7 @@ def bind_inputs(
 ) -> tuple[dict[Value, Array], dict[Var, Expr]]:
     """The arrays of the inputs and the numbers of the symbols that they imply.
 
-    Errors: RuntimeFault naming what does not fit.
+    Errors: RuntimeFault naming what does not fit; TypeCheckError for a condition on the sizes.
     """
     for name in inputs:
         if name not in graph.input_names:
@@ -73,20 +74,28 @@ def bind_inputs(
         values[value] = array
     for condition in graph.constraints:
         if not evaluate(condition, symbols):
-            raise RuntimeFault(f"the inputs' dimensions do not fit: {condition} does not hold")
+            raise TypeCheckError(
+                f"the sizes of the inputs do not fit: {condition} does not hold",
+                op=graph.name,
+                node=", ".join(f"{v.name} = {e}" for v, e in symbols.items()),
+            )
     return values, symbols
 
 
 def run_node(node: Node, arrays: list[Array | None], symbols: dict[Var, Expr]) -> tuple[Array, ...]:
     """One node's results.
 
-    Errors: RuntimeFault if one is not of its type.
+    Errors: RuntimeFault if there are none, or one is not of its type.
     """
     try:
         with np.errstate(all="ignore"):
             found = node.op.with_symbols(symbols).reference(*arrays)
     except PlanishError as error:
         raise error.within(repr(node)) from error
+    except (ArithmeticError, IndexError, ValueError) as error:  # of numpy, as an index too large
+        raise RuntimeFault(
+            f"the reference fails: {error}", op=node.op.name, node=repr(node)
+        ) from error
     results = found if isinstance(found, tuple) else (found,)
     out = []
     for value, array in zip(node.outputs, map(np.asarray, results), strict=True):

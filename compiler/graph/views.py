@@ -14,6 +14,7 @@ from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.ops.base import is_one
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.shape import Reshape, Transpose
+from planish.compiler.ops.softmax import Softmax
 
 from .axes import Block, blocks
 from .ir import Node, Replacement, Value
@@ -22,7 +23,7 @@ from .match import ELEMENTWISE, Rules, Site, is_elementwise, same_shape
 VIEWS: Final = Rules("views")
 
 HEAVY: Final = frozenset({
-    "matmul", "conv", "conv_transpose", "einsum",
+    "matmul", "conv", "conv_transpose", "einsum", "attention",
     "softmax", "layer_norm", "rms_norm", "max_pool", "average_pool",
 })  # fmt: skip
 DEPTH: Final = 16  # elementwise operators between a contraction and a reshape
@@ -122,6 +123,21 @@ def _reshaped(
     while out and len(out) > 1 and is_one(out[0]) and len(shape) < len(after):
         out.pop(0)
     return tuple(out)
+
+
+@VIEWS.rule("softmax")
+def push_reshape_of_rows(s: Site, node: Node) -> Replacement:
+    """softmax(reshape(x)) -> reshape(softmax(x)), if rows stay rows"""
+    assert isinstance(node.op, Softmax)
+    inner = s.maker(node.inputs[0], "reshape")
+    x, out = None if inner is None else inner.inputs[0], node.outputs[0].type
+    if inner is None or x is None or not s.alone(inner.outputs[0]) or weight(s, x) < 2:
+        return None
+    if node.op.over(out.rank) != (out.rank - 1,) or x.type.rank < 1 or is_one(out.shape[-1]):
+        return None
+    if blocks(x.type.shape, out.shape)[-1] != ((x.type.rank - 1,), (out.rank - 1,)):
+        return None
+    return s.make(Reshape(out.shape), s.make(Softmax((-1,)), x))
 
 
 # ---------------------------------------------------------------------------------- broadcasts

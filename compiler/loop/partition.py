@@ -26,7 +26,10 @@ from planish.compiler.expr.linear import Linear, linear
 from planish.compiler.expr.nodes import FALSE, TRUE, Const, Expr, Le, Lt, Var, conjuncts, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 
-from .ir import Block, Function, If, Loop, Stmt, children, constant, map_blocks, seq, with_children
+from .ir import (
+    Block, Function, If, Loop, Seq, Stmt, children, constant, map_blocks, map_statements, seq,
+    with_children,
+)  # fmt: skip
 from .ir import nests as all_nests
 
 Known: TypeAlias = dict[Var, Interval]  # symbols and the loops around: where they lie
@@ -40,8 +43,14 @@ def partition(func: Function) -> Function:
     if all(b.where is TRUE for _, b in all_nests(func.body)):
         return func
     known = {s: Interval(1, None) for s in func.symbols}
-    body = _visit(func.body, known)
+    body = map_statements(_visit(func.body, known), _unless_empty) or Seq(())
     return func if body == func.body else func.with_(body=body)
+
+
+def _unless_empty(s: Stmt) -> Stmt | None:
+    """The statement, but for a loop without iterations."""
+    extent = constant(s.extent) if isinstance(s, Loop) else None
+    return s if extent is None or extent > 0 else None
 
 
 def _visit(s: Stmt, known: Known) -> Stmt:

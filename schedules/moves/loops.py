@@ -201,14 +201,16 @@ def _check_order(s: Schedule, nest: tuple[Loop, ...], wanted: list[Loop]) -> Non
             raise ScheduleError(f"{conflict}: they must keep their order", node=show_loop(nest[0]))
     for b in inside:
         used = {v for i in b.reduce for v in free_vars(i.binding)}
+        mixed = used & {v for i in b.spatial for v in free_vars(i.binding)}
         for k, outer in enumerate(nest):
             passed = {x.var for x in nest[k + 1 :]} & set(order[: order.index(outer.var)]) & used
-            if outer.var in used or not passed:
+            if not passed or (outer.var in used and not mixed & {outer.var, *passed}):
                 continue
             stores, same = as_stores(s.func, outer)
-            if carried(stores, same) is not None:
+            if outer.var in used or carried(stores, same) is not None:
+                what = "begin" if outer.var in used else "compute"
                 raise ScheduleError(
-                    f"iterations of {outer.var.name} compute the same elements of {b.buffer}: it "
+                    f"iterations of {outer.var.name} {what} the same elements of {b.buffer}: it "
                     f"must stay outside of {', '.join(v.name for v in order if v in passed)}",
                     node=show_loop(nest[0]),
                 )

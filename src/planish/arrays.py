@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from planish.compiler.dtypes import BF16
-from planish.compiler.errors import ParseError, TypeCheckError
+from planish.compiler.errors import ParseError
 
 if TYPE_CHECKING:
-    from planish.runtime.interface import Port
+    from planish.runtime.interface import Interface, Port
 
 Array = npt.NDArray[Any]
+
+_MOST_TRIED: Final = 20_000  # combinations of sizes
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -63,36 +66,71 @@ def inputs_from(path: str | Path, ports: Iterable[Port]) -> dict[str, Array]:
     return arrays
 
 
-def made_up(
-    ports: Iterable[Port], dims: Mapping[str, int], seed: int = 0
-) -> tuple[dict[str, Array], list[str]]:
-    """Inputs of the right types, and the names of sizes taken as 1 since ``dims`` lacks them.
+def made_up(ports: Iterable[Port], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
+    """Inputs of the right types and of these sizes, by the names of the symbols.
 
-    Floats are normal; integers and bools are 0 and 1, which are indices into anything.
-
-    Errors: TypeCheckError for a size that follows from no symbol.
+    Floats are normal; integers and bools are 0 and 1, which are indices into almost anything.
     """
+    from planish.runtime.interface import evaluator
+
     rng = np.random.default_rng(seed)
-    sizes = dict(dims)
-    guessed: list[str] = []
     arrays = {}
     for port in ports:
         if port.default:
             continue
-        shape = []
-        for size in port.shape:
-            name = str(size)
-            if not isinstance(size, int) and name not in sizes:
-                if not name.isidentifier():
-                    raise TypeCheckError(
-                        f"no inputs can be made up for {port}", hint="give --inputs IN.npz"
-                    )
-                guessed.append(name)
-                sizes[name] = 1
-            shape.append(size if isinstance(size, int) else sizes[name])
+        shape = evaluator(sizes, port.shape)(*sizes.values())
         if port.dtype.is_float:
             values: Array = rng.standard_normal(shape, dtype=np.float32)
         else:
             values = rng.integers(0, 2, shape)
         arrays[port.name] = values.astype(port.dtype.numpy)
-    return arrays, guessed
+    return arrays
+
+
+def fitting_sizes(
+    interface: Interface, dims: Mapping[str, int], defaults: Mapping[str, Array]
+) -> dict[str, int]:
+    """A size for each symbol: that of ``dims``, of a default, or the smallest that fit.
+
+    Where nothing fits that is found, the sizes are 1, and a call says what it lacks.
+    """
+    from planish.runtime.interface import evaluator
+
+    symbols = interface.symbols
+    known = {
+        str(size): extent
+        for port in interface.inputs
+        if port.default
+        for size, extent in zip(port.shape, defaults[port.name].shape, strict=True)
+    }
+    known = {name: size for name, size in {**known, **dims}.items() if name in symbols}
+    free = [name for name in symbols if name not in known]
+    extents = [d for port in (*interface.inputs, *interface.outputs) for d in port.shape]
+    conditions = evaluator(symbols, interface.constraints)
+    numbers = evaluator(symbols, extents)
+
+    def fits(sizes: Mapping[str, int]) -> bool:
+        values = [sizes[name] for name in symbols]
+        return all(conditions(*values)) and min(numbers(*values), default=0) >= 0
+
+    for tried in _candidates(free):
+        if fits(known | tried):
+            return known | _smallest(tried, lambda sizes: fits(known | sizes))
+    return known | dict.fromkeys(free, 1)
+
+
+def _candidates(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Sizes to try, the small ones first: all equal, then one after the other apart."""
+    for size in (*range(1, 65), *(k << p for p in range(5, 10) for k in (3, 4))):
+        yield dict.fromkeys(names, size)
+    steps = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
+    for values in islice(product(steps, repeat=len(names)), _MOST_TRIED):
+        yield dict(zip(names, values, strict=True))
+
+
+def _smallest(sizes: Mapping[str, int], fits: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+    """Sizes that fit, each made as small as it can be beside the others."""
+    out = dict(sizes)
+    for name, most in sizes.items():
+        out[name] = next((k for k in range(1, most) if fits({**out, name: k})), most)
+    return out

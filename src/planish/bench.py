@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,12 +78,26 @@ def other_runner(name: str, model: Path, threads: int, inputs: Mapping[str, Arra
         raise TypeCheckError(
             f"there is no comparison with {name}", hint=f"one of: {' '.join(AGAINST)}"
         )
-    session = onnx_session(model.read_bytes(), threads)
-    return lambda: session.run(None, dict(inputs))
+    session = onnx_session(model, threads)
+    return lambda: onnx_outputs(session, None, inputs)
 
 
-def onnx_session(model: bytes, threads: int | None) -> Any:
-    """A session of ONNX Runtime.
+def onnx_outputs(
+    session: Any, names: Sequence[str] | None, inputs: Mapping[str, Array]
+) -> list[Array]:
+    """What a session of ONNX Runtime gives; without names, all outputs.
+
+    Errors: CodegenError if it cannot run the model on the inputs.
+    """
+    try:
+        outputs: list[Array] = session.run(names, dict(inputs))
+    except Exception as error:  # its errors have no common class that is exported
+        raise CodegenError(f"onnxruntime cannot run the model: {error}") from error
+    return outputs
+
+
+def onnx_session(model: Path | bytes, threads: int | None) -> Any:
+    """A session of ONNX Runtime; by its path, a model may have parts in other files.
 
     Errors: CodegenError if it is not installed or refuses the model.
     """
@@ -97,7 +111,8 @@ def onnx_session(model: bytes, threads: int | None) -> Any:
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        source = str(model) if isinstance(model, Path) else model
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common class that is exported
         raise CodegenError(f"onnxruntime refuses the model: {error}") from error
 

@@ -39,13 +39,15 @@ def compile(
     """A module of an ONNX model: a path, its bytes, or a ``ModelProto``.
 
     ``target``: None is ``PLANISH_TARGET``, or this machine. ``dims`` fixes symbolic sizes by
-    their names. ``threads`` is what a call may use at most; None: all that the process may use.
-    ``logs``: None is the shipped tuning logs and ``PLANISH_LOGS``, ``[]`` none.
-    ``optimize=False`` runs every node as a plain function of its own. ``progress`` is told what
-    is being done.
+    their names, as they are printed or as the model has them. ``threads`` is what a call may use
+    at most; None: all that the process may use. ``logs``: None is the shipped tuning logs and
+    ``PLANISH_LOGS``, ``[]`` none; they have no effect yet, and neither has ``accuracy="strict"``,
+    since nothing inexact is done by default. ``optimize=False`` runs every node as a plain function
+    of its own. ``progress`` is told what is being done.
 
-    Errors: ImportModelError for a model that cannot be read; CodegenError for one that cannot be
-    compiled; TypeCheckError for options that do not fit.
+    Errors: ParseError for a file that cannot be read or is no ONNX model; ImportModelError for what
+    is not supported in one; CodegenError for what cannot be compiled; TypeCheckError for options
+    that do not fit.
     """
     say = progress or (lambda _: None)
     if CONFIG.time:
@@ -224,9 +226,11 @@ def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> 
     from planish.targets.llvm.entry import entry_ir
     from planish.targets.llvm.native import object_code
 
-    say(f"generating {len(program.functions)} functions")
+    count = len(program.functions)
+    functions = f"{count} function{'s' * (count != 1)}"
+    say(f"generating {functions}")
     texts = kernel_texts(program, target)
-    say(f"compiling {len(program.functions)} functions")
+    say(f"compiling {functions}")
     called = tuple(dict.fromkeys(step.function for step in program.steps))
     return (
         object_code(texts, target, exports=called),

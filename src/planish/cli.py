@@ -33,7 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="planish",
         description="A tensor compiler: ONNX models as native code.",
-        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 a fault of ours.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 a fault of ours,"
+        " 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"planish {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -46,14 +47,34 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = command("compile", "compile an ONNX model into a module file")
     sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
-    sub.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.planish")
+    sub.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT.planish",
+        help="the module file to write",
+    )
     _compiling(sub)
     sub.add_argument("--report", action="store_true", help="print how each function was scheduled")
 
     sub = command("run", "run a model or module file once")
     sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx or .planish file")
-    sub.add_argument("--inputs", type=Path, required=True, metavar="IN.npz")
-    sub.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.npz")
+    sub.add_argument(
+        "--inputs",
+        type=Path,
+        required=True,
+        metavar="IN.npz",
+        help="the inputs by their names, as numpy.savez writes them",
+    )
+    sub.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT.npz",
+        help="where the outputs go, by their names",
+    )
     _compiling(sub)
 
     sub = command("bench", "measure how fast a model or module file is")
@@ -69,7 +90,12 @@ def build_parser() -> argparse.ArgumentParser:
     sub = command("verify", "compare a compiled model with an oracle")
     sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
     sub.add_argument("--inputs", type=Path, metavar="IN.npz", help="made up if not given")
-    sub.add_argument("--against", default="reference", choices=("onnxruntime", "reference"))
+    sub.add_argument(
+        "--against",
+        default="reference",
+        choices=("onnxruntime", "reference"),
+        help="ONNX Runtime, or the operators in numpy (default: reference)",
+    )
     sub.add_argument(
         "--tolerance",
         type=float,
@@ -80,7 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = command("show", "print a model at a stage of its compilation")
     sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
-    sub.add_argument("--stage", default="graph", choices=STAGES)
+    sub.add_argument("--stage", default="graph", choices=STAGES, help="(default: graph)")
     _compiling(sub)
 
     sub = command("target", "print what this machine, or another target, is")
@@ -99,14 +125,24 @@ def _compiling(sub: argparse.ArgumentParser) -> None:
         "--target", metavar="T", help="such as `llvm -mcpu=znver4` (default: this CPU)"
     )
     sub.add_argument(
-        "--dim", action="append", default=[], type=_dim, metavar="NAME=N", help="fix a size"
+        "--dim",
+        action="append",
+        default=[],
+        type=_dim,
+        metavar="NAME=N",
+        help="give a dimension that the model leaves open this size, and compile for it alone;"
+        " may be repeated",
     )
     sub.add_argument(
         "--threads", type=int, metavar="N", help="at most; default: all that are allowed"
     )
     logs = sub.add_mutually_exclusive_group()
-    logs.add_argument("--log", action="append", type=Path, metavar="FILE", help="a tuning log")
-    logs.add_argument("--no-logs", action="store_true", help="default schedules only")
+    logs.add_argument(
+        "--log", action="append", type=Path, metavar="FILE", help="a tuning log (no effect yet)"
+    )
+    logs.add_argument(
+        "--no-logs", action="store_true", help="default schedules only (as without logs, for now)"
+    )
     sub.add_argument("--no-optimize", action="store_true", help="every node a function of its own")
 
 
@@ -119,7 +155,12 @@ def _dim(text: str) -> tuple[str, int]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; gives its exit code."""
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest:
+        again = all("=" in word and word[0] != "-" for word in rest)
+        hint = "\n  hint: repeat --dim before each size" if again else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     from planish import commands
 
     actions: dict[str, Callable[[argparse.Namespace, Progress], int]] = {
@@ -146,20 +187,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return OK
     except InternalError as error:
-        if args.traceback:
-            raise
+        _show_traceback(args)
         return _fail(f"a fault of planish: {error}", FAULT)
     except PlanishError as error:
-        if args.traceback:
-            raise
+        _show_traceback(args)
         return _fail(str(error), UNUSABLE)
     except MemoryError:
         return _fail("there is not enough memory", UNUSABLE)
-    except Exception as error:  # the outermost place: nobody else will explain it
-        if args.traceback:
-            raise
+    except Exception as error:  # noqa: BLE001 -- the outermost place: nobody else will explain it
+        _show_traceback(args)
         what = f"{type(error).__name__}: {error}"
-        return _fail(f"a fault of planish: {what}\n  hint: --traceback shows where", FAULT)
+        hint = "" if args.traceback else "\n  hint: --traceback shows where"
+        return _fail(f"a fault of planish: {what}{hint}", FAULT)
+
+
+def _show_traceback(args: argparse.Namespace) -> None:
+    """With ``--traceback``, where the error that is being handled came from."""
+    if args.traceback:
+        import traceback
+
+        traceback.print_exc()
 
 
 def _fail(text: str, code: int) -> int:

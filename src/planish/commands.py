@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
     from planish.cli import Progress
     from planish.compiler.graph.ir import Graph
     from planish.operators import Need, OnnxOperator
-    from planish.runtime.interface import Port
     from planish.runtime.limits import Limits
     from planish.runtime.module import Module
 
 Array = npt.NDArray[Any]
 
 _ROWS_SHOWN = 30
+_MANIFEST = b"manifest.json"
 
 
 def compile_model(args: Namespace, say: Progress) -> int:
     """``planish compile``."""
-    _check_writable(args.output)
+    _check_writable(args.output, args.model)
     module = _compiled(args, say)
     say(f"writing {args.output}")
     module.save(args.output)
@@ -69,7 +70,7 @@ def run(args: Namespace, say: Progress) -> int:
     """``planish run``."""
     from planish.arrays import inputs_from, write_npz
 
-    _check_writable(args.output)
+    _check_writable(args.output, args.model, args.inputs)
     module = _module(args, say)
     inputs = inputs_from(args.inputs, module.inputs)
     say("running")
@@ -96,7 +97,7 @@ def bench(args: Namespace, say: Progress) -> int:
             hint="bench the .onnx file for --against",
         )
     module = _module(args, say)
-    inputs = _inputs(args, module.inputs)
+    inputs = _inputs(args, module)
     positional = [inputs[p.name] for p in module.inputs if p.name in inputs and not p.default]
     whole = len(positional) == len(inputs)
     runners: dict[str, Callable[[], object]] = {
@@ -140,13 +141,13 @@ def verify(args: Namespace, say: Progress) -> int:
     if not args.tolerance >= 0:
         raise TypeCheckError(f"--tolerance is {args.tolerance}, and must not be negative")
     target = build.resolve_target(args.target)
-    graph = build.import_graph(args.model, dict(args.dim), say)
+    graph = build.import_graph(args.model, _dims(args), say)
 
     def make(g: Graph, optimize: bool) -> Module:
         return build.compile_imported(g, target, args.threads, optimize and not args.no_optimize)
 
     module = make(graph, True)
-    inputs = _inputs(args, module.inputs)
+    inputs = _inputs(args, module)
     oracle = (
         reference_oracle(graph, inputs)
         if args.against == "reference"
@@ -177,7 +178,7 @@ def show(args: Namespace, say: Progress) -> int:
         args.model,
         args.stage,
         resolve_target(args.target),
-        dict(args.dim),
+        _dims(args),
         args.threads,
         not args.no_optimize,
     )
@@ -207,16 +208,21 @@ def target(args: Namespace, _: Progress) -> int:
         "l3_bytes": machine.l3_bytes,
         "cores": machine.cores,
     }
+    assumed = not (isinstance(found, Llvm) and found.is_host)
     if isinstance(found, Llvm):
         facts["missing_here"] = list(found.missing)
-        if found.is_host:
-            facts["threads"] = available_cpus()
+    if assumed:
+        facts["assumed"] = ["l1_bytes", "l2_bytes", "l3_bytes", "cores"]
+    else:
+        facts["threads"] = available_cpus()
     if args.json:
         _write_json(facts)
     else:
+        guesses = facts.pop("assumed", ())
         for name, value in facts.items():
             text = ", ".join(value) or "nothing" if isinstance(value, list) else value
-            _write(f"{name.replace('_', ' '):17} {text}")
+            note = "  (assumed)" if name in guesses else ""
+            _write(f"{name.replace('_', ' '):17} {text}{note}")
     return 0
 
 
@@ -259,10 +265,11 @@ def env(args: Namespace, _: Progress) -> int:
 
 
 def _is_onnx(path: Path) -> bool:
-    """Whether it is not a module file; those begin like a zip."""
+    """Whether it is not a module file; those are zips that begin with a manifest."""
     try:
         with path.open("rb") as file:
-            return file.read(4) != b"PK\3\4"
+            head = file.read(30 + len(_MANIFEST))
+            return not (head.startswith(b"PK\3\4") and head.endswith(_MANIFEST))
     except OSError as error:
         raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -279,7 +286,7 @@ def _compiled(args: Namespace, say: Progress) -> Module:
     return compile(
         args.model,
         target=args.target,
-        dims=dict(args.dim),
+        dims=_dims(args),
         threads=args.threads,
         logs=[] if args.no_logs else args.log,
         optimize=not args.no_optimize,
@@ -305,34 +312,66 @@ def _module(args: Namespace, say: Progress) -> Module:
     return load(args.model, args.threads)
 
 
-def _inputs(args: Namespace, ports: Iterable[Port]) -> dict[str, Array]:
+def _inputs(args: Namespace, module: Module) -> dict[str, Array]:
     """The inputs given, or made up."""
-    from planish.arrays import inputs_from, made_up
+    from planish.arrays import fitting_sizes, inputs_from, made_up
 
-    ports = list(ports)
     if args.inputs is not None:
-        return inputs_from(args.inputs, ports)
-    if not _is_onnx(args.model):
-        symbols = dict.fromkeys(str(d) for p in ports for d in p.shape if not isinstance(d, int))
-        for name, _ in args.dim:
-            if name not in symbols:
-                raise TypeCheckError(
-                    f"the inputs have no dimension {name!r}",
-                    hint=f"symbolic dimensions: {', '.join(symbols) or 'none'}",
-                )
-    inputs, guessed = made_up(ports, dict(args.dim))
-    if guessed:
-        names = ", ".join(dict.fromkeys(guessed))
-        sys.stderr.write(f"planish: sizes taken as 1: {names} (--dim NAME=N sets one)\n")
-    return inputs
+        return inputs_from(args.inputs, module.inputs)
+    dims = {} if _is_onnx(args.model) else _printed_dims(_dims(args), module.interface.symbols)
+    sizes = fitting_sizes(module.interface, dims, module.defaults)
+    if guessed := [f"{name}={size}" for name, size in sizes.items() if name not in dims]:
+        names = ", ".join(guessed)
+        sys.stderr.write(f"planish: sizes made up: {names} (--dim NAME=N sets one)\n")
+    return made_up(module.inputs, sizes)
 
 
-def _check_writable(path: Path) -> None:
-    """Whether a file can be written there, as far as that can be told before it is."""
+def _dims(args: Namespace) -> dict[str, int]:
+    """The sizes given.
+
+    Errors: TypeCheckError for one that is given twice.
+    """
+    dims: dict[str, int] = {}
+    for name, size in args.dim:
+        if dims.setdefault(name, size) != size:
+            raise TypeCheckError(f"--dim gives {name!r} two sizes: {dims[name]} and {size}")
+    return dims
+
+
+def _printed_dims(dims: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int]:
+    """The sizes by the names that a module has, where a model may have others.
+
+    Errors: TypeCheckError for one that it does not have.
+    """
+    from planish.compiler.graph.ir import identifier
+
+    out: dict[str, int] = {}
+    for name, size in dims.items():
+        printed = name if name in symbols else identifier(name)
+        if printed not in symbols:
+            raise TypeCheckError(
+                f"the inputs have no dimension {name!r}",
+                hint=f"symbolic dimensions: {', '.join(symbols) or 'none'}",
+            )
+        if out.setdefault(printed, size) != size:
+            raise TypeCheckError(f"--dim gives {printed!r} two sizes: {out[printed]} and {size}")
+    return out
+
+
+def _check_writable(path: Path, *read: Path) -> None:
+    """Whether a file can be written there, as far as that can be told before it is.
+
+    It must be none of those that are read, by whatever name.
+    """
     if path.is_dir():
         raise ParseError(f"{path} cannot be written: Is a directory")
     if not path.parent.is_dir():
         raise ParseError(f"{path} cannot be written: No such file or directory")
+    for other in read:
+        if path.exists() and other.exists() and path.samefile(other):
+            raise ParseError(
+                f"{path} cannot be written: it is what is read", hint="give -o another name"
+            )
 
 
 def _count(number: int, what: str) -> str:
@@ -355,11 +394,25 @@ def _write(text: str) -> None:
 
 
 def _write_json(value: Mapping[str, Any]) -> None:
-    _write(json.dumps(value, indent=1, default=_plain))
+    _write(json.dumps(_finite(value), indent=1, default=_plain, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """The same without what JSON has no number for: None instead."""
+    match value:
+        case Mapping():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case np.generic():
+            return _finite(value.item())
+        case float() if not isfinite(value):
+            return None
+    return value
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else str(value)
+    return str(value)
 
 
 def _write_timings(timings: Sequence[Timing], threads: int) -> None:
@@ -420,5 +473,7 @@ def _write_profile(profile: Sequence[StepTime], limits: Limits) -> None:
     if rest := ordered[_ROWS_SHOWN:]:
         seconds, share = sum(s.seconds for s in rest), sum(s.share for s in rest)
         _write(f"{f'{len(rest)} others':28}{1e6 * seconds:10.1f}{100 * share:7.1f}%")
-    _write("limit: the least time for the work by the limits above, over the time taken;")
-    _write("       more than 100 % means that data came from a cache")
+    _write("limit: the least time for the work by the limits above, over the time taken; more than")
+    _write(
+        "       100 % means that data came from a cache, or that a way was found to do less work"
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
-from planish.compiler.graph.fuse import Group, fuse, singletons
+from planish.compiler.graph.fuse import Group, Kinds, fuse, singletons
 from planish.compiler.graph.ir import Array, Graph, Node, Value
 from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
 from planish.compiler.graph.prepack import relayout
@@ -33,6 +33,7 @@ Arrays: TypeAlias = Mapping[Value, Array]
 # A form of a constant: where each of its elements goes, and the shape of the whole.
 Layout: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 
+_HEAVY: Final = ("contraction", "reduction")
 _PROBE: Final = 64  # bytes of two arrays that are compared before all are
 
 
@@ -76,6 +77,13 @@ def group_inputs(group: Group, known: Arrays) -> tuple[Value, ...]:
     if not group.nodes[0].op.is_expression:
         return group.nodes[0].operands
     return tuple(v for v in group.inputs if v not in known or known[v].size != 1)
+
+
+def group_label(group: Group, kinds: Kinds) -> str:
+    """What the group's function is called: as its contraction or reduction, or its first node."""
+    first, *others = group.nodes
+    heavy = [x for x in group.nodes if kinds(x) == group.kind] if others else []
+    return (heavy[0] if heavy and group.kind in _HEAVY else first).op.name
 
 
 def _identifier(name: str) -> str:
@@ -195,6 +203,7 @@ class _Assembly:
     def __init__(self, graph: Graph, kernels: _Kernels) -> None:
         self.graph, self.kernels, self.constants = graph, kernels, _Constants()
         self.known: dict[Value, Array] = dict(graph.constants)
+        self.kinds = Kinds()
         self._source: dict[Value, Value] = {}  # what a view is a view of
 
     def program(self, groups: Iterable[Group]) -> Program:
@@ -241,11 +250,11 @@ class _Assembly:
         inputs = group_inputs(group, self.known)
         constant = [v in self.known for v in inputs]
         return _Call(
-            self.kernels.kernel(func, constant, label or group.nodes[0].op.name),
+            self.kernels.kernel(func, constant, label or group_label(group, self.kinds)),
             inputs,
             group.outputs,
             func.symbols,
-            tuple(node.origin or node.outputs[0].name for node in group.nodes),
+            tuple(dict.fromkeys(x.origin or x.outputs[0].name for x in group.nodes)),
         )
 
     def _outputs(self) -> tuple[dict[Value, Place], list[_Call]]:

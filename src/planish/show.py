@@ -78,17 +78,18 @@ def _fused(graph: Graph, groups: tuple[Group, ...]) -> str:
 
 def _lowered(graph: Graph, groups: tuple[Group, ...]) -> str:
     """The functions of the kernels, those that are equal up to names once."""
+    from planish.compiler.graph.fuse import Kinds
     from planish.compiler.loop.text import canonical, show
-    from planish.lowering import lower_group
+    from planish.lowering import group_label, lower_group
 
     kernels = [group for group in groups if group.kind != "view"]
     functions = [canonical(lower_group(group, graph.constants)) for group in kernels]
     numbers: dict[str, list[int]] = {}
     for number, func in enumerate(functions):
         numbers.setdefault(show(func), []).append(number)
-    parts = []
+    parts, kinds = [], Kinds()
     for same in numbers.values():
-        name = f"{kernels[same[0]].nodes[0].op.name}_{same[0]}"
+        name = f"{group_label(kernels[same[0]], kinds)}_{same[0]}"
         head = f"# kernel{'s' * (len(same) > 1)} {', '.join(map(str, same))}"
         parts.append(f"{head}\n{show(functions[same[0]].with_(name=name))}")
     return "\n\n".join(parts)

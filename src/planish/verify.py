@@ -76,7 +76,7 @@ def onnxruntime_oracle(model: Path, inputs: Mapping[str, Array]) -> Oracle:
     """Values of a model by their ONNX names, as ONNX Runtime computes them."""
     import onnx
 
-    from planish.bench import onnx_session
+    from planish.bench import onnx_outputs, onnx_session
 
     def values(names: Iterable[str]) -> dict[str, Array]:
         proto = onnx.load(str(model))
@@ -84,9 +84,9 @@ def onnxruntime_oracle(model: Path, inputs: Mapping[str, Array]) -> Oracle:
         made = {o for node in proto.graph.node for o in node.output if o}
         extra = [n for n in names if n in made and n not in own]
         proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in extra)
-        session = onnx_session(proto.SerializeToString(), None)
+        session = onnx_session(proto.SerializeToString() if extra else model, None)
         wanted = [*own, *extra]
-        return dict(zip(wanted, session.run(wanted, dict(inputs)), strict=True))
+        return dict(zip(wanted, onnx_outputs(session, wanted, inputs), strict=True))
 
     return values
 

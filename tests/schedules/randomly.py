@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from planish.compiler.errors import ScheduleError
+from planish.compiler.expr.nodes import free_vars
 from planish.compiler.loop import ir
 from planish.compiler.loop.interpret import interpret
 from planish.compiler.loop.ir import Function, Loop, Seq
@@ -30,6 +31,24 @@ def path(s: Schedule, pick: Pick) -> str:
     block = name(s, pick)
     loops = [x.var.name for x in s.loops(block)]
     return f"{block}.{pick.choice([*loops, *loops, *loops, 'i'])}"
+
+
+def innermost(s: Schedule, pick: Pick) -> str:
+    """A loop, most often one directly around a block."""
+    block = name(s, pick)
+    loops = s.loops(block)
+    return f"{block}.{loops[-1].var.name}" if loops and pick.random() < 0.8 else path(s, pick)
+
+
+def reducing(s: Schedule, pick: Pick) -> str:
+    """A loop, most often one that reduces."""
+    found = [
+        f"{b.name}.{v.name}"
+        for b in ir.blocks(s.func.body)
+        for i in b.reduce
+        for v in free_vars(i.binding)
+    ]
+    return pick.choice(found) if found and pick.random() < 0.8 else path(s, pick)
 
 
 def name(s: Schedule, pick: Pick) -> str:
@@ -118,7 +137,7 @@ ARGUMENTS: Final[dict[str, Callable[[Schedule, Pick], tuple[object, ...]]]] = {
     "fuse": fuse,
     "reorder": reorder,
     "parallel": lambda s, p: (path(s, p),),
-    "vectorize": lambda s, p: (path(s, p),),
+    "vectorize": lambda s, p: (innermost(s, p),),
     "unroll": lambda s, p: (path(s, p),),
     "bind": lambda s, p: (path(s, p), p.choice(GPU)),
     "inline": lambda s, p: (name(s, p),),
@@ -130,7 +149,7 @@ ARGUMENTS: Final[dict[str, Callable[[Schedule, Pick], tuple[object, ...]]]] = {
     "layout": layout,
     "pad": lambda s, p: (temp(s, p), p.choice([0, 0, 1, 2]), p.choice([1, 4, 8]), p.choice([0, 1])),
     "set_scope": lambda s, p: (temp(s, p), p.choice(SCOPES)),
-    "rfactor": lambda s, p: (path(s, p), p.choice(SCOPES)),
+    "rfactor": lambda s, p: (reducing(s, p), p.choice(SCOPES)),
     "nontemporal": lambda s, p: (name(s, p),),
     "pipeline": lambda s, p: (path(s, p), p.choice([1, 2, 3])),
     "tensorize": lambda s, p: (path(s, p), "vpdpbusd_256"),

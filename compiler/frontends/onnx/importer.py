@@ -21,7 +21,7 @@ import onnx
 import onnx.defs
 
 from planish.compiler.dtypes import I64
-from planish.compiler.errors import ImportModelError, ParseError, PlanishError
+from planish.compiler.errors import ImportModelError, ParseError, PlanishError, TypeCheckError
 from planish.compiler.expr.nodes import Const, Expr, Var, const
 from planish.compiler.expr.sizes import number, volume
 from planish.compiler.graph.ir import (
@@ -52,9 +52,11 @@ def import_model(
 ) -> Graph:
     """The graph of a model: a path, the bytes of a file, or a loaded model.
 
-    ``dims`` gives symbolic dimensions of the inputs a number.
+    ``dims`` gives symbolic dimensions of the inputs a number: by the model's names, or as they are
+    printed, as identifiers.
 
-    Errors: ParseError if it is no ONNX file; ImportModelError naming what is not understood in it.
+    Errors: ParseError if it is no ONNX file; ImportModelError naming what is not understood in it;
+    TypeCheckError for ``dims`` that it does not have.
     """
     load_handlers()
     model = load(source)
@@ -101,7 +103,8 @@ class _Importer:
         self.model, self.folder, self.dims = model, folder, dims
         self.builder = GraphBuilder(identifier(_text_or(model.graph.name, "graph")))
         self.symbols: dict[str, Expr] = {}  # by the model's names
-        self.taken: set[str] = set()
+        self.printed: dict[str, str] = {}  # model's name of a symbol: the one that is printed
+        self.used_dims: set[str] = set()
         self.functions = functions.by_key(model.functions)
 
     # ------------------------------------------------------------------------- the graph
@@ -129,6 +132,7 @@ class _Importer:
         return self.builder.finish(outputs, names, self.input_names)
 
     def check_output(self, info: onnx.ValueInfoProto, value: Value) -> None:
+        """Whether the declared dtype is right; shapes are computed, since exporters get them wrong."""
         kind = info.type.tensor_type.elem_type
         if kind and dtype_of(kind, f"output {info.name!r}") is not value.type.dtype:
             declared = dtype_of(kind, "")
@@ -153,6 +157,7 @@ class _Importer:
     def make_inputs(self, graph: onnx.GraphProto, scope: Scope) -> None:
         self.check_extents()
         self.input_names: list[str] = []
+        self.named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
         seen: set[str] = set()
         kinds = []
         for info in graph.input:
@@ -210,25 +215,33 @@ class _Importer:
             while symbol in self.symbols:
                 symbol += "_"
         if symbol not in self.symbols:
-            if symbol in self.dims:
-                self.symbols[symbol] = const(int(self.dims[symbol]), I64)
-            else:
-                self.symbols[symbol] = Var(self.fresh_symbol(symbol))
+            printed = self.printed[symbol] = self.fresh_symbol(symbol)
+            size = self.given_size(symbol, printed)
+            self.symbols[symbol] = Var(printed) if size is None else const(size, I64)
         return self.symbols[symbol]
+
+    def given_size(self, symbol: str, printed: str) -> int | None:
+        """What ``dims`` says of a symbol, by its name in the model or as it is printed."""
+        names = [symbol] if printed in self.named else [symbol, printed]
+        sizes = {name: int(self.dims[name]) for name in names if name in self.dims}
+        self.used_dims |= sizes.keys()
+        if len(set(sizes.values())) > 1:
+            said = " and ".join(f"{name!r} {size}" for name, size in sizes.items())
+            raise TypeCheckError(f"one dimension is given two sizes: {said}")
+        return next(iter(sizes.values()), None)
 
     def fresh_symbol(self, name: str) -> str:
         base = out = identifier(name)
         k = 1
-        while out in self.taken:
+        while out in self.printed.values():
             out, k = f"{base}_{k}", k + 1
-        self.taken.add(out)
         return out
 
     def check_dims(self) -> None:
         for name in self.dims:
-            if name not in self.symbols:
-                known = ", ".join(map(repr, self.symbols)) or "none"
-                raise ImportModelError(
+            if name not in self.used_dims:
+                known = ", ".join(self.printed.values()) or "none"
+                raise TypeCheckError(
                     f"the inputs have no dimension {name!r}", hint=f"symbolic dimensions: {known}"
                 )
 
@@ -236,7 +249,7 @@ class _Importer:
         for name, extent in self.dims.items():
             whole = isinstance(extent, Integral) and not isinstance(extent, bool)
             if not whole or not 0 <= extent <= MAX_BYTES:
-                raise ImportModelError(f"dimension {name!r} cannot be {extent!r}")
+                raise TypeCheckError(f"dimension {name!r} cannot be {extent!r}")
 
     # ------------------------------------------------------------------------- names
 

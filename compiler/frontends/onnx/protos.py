@@ -18,6 +18,8 @@ from .tensors import text
 # protobuf comes with onnx, which does not name this error itself.
 DecodeError: Final[type[Exception]] = importlib.import_module("google.protobuf.message").DecodeError
 
+_ZIP: Final = b"PK\3\4"
+
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
     """The model of a path, of a file's bytes, or as it is.
@@ -25,7 +27,7 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
     Errors: ParseError if it is none.
     """
     if isinstance(source, onnx.ModelProto):
-        model = source
+        model, what = source, "this is"
     elif not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         raise ImportModelError(
             f"what is of type {type(source).__name__} is no ONNX model",
@@ -34,18 +36,24 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
     else:
         data, what = source, "these bytes are"
         if isinstance(data, (str, os.PathLike)):
-            what = f"{os.fspath(data)} is"
+            path = Path(data)
+            what = f"{path} is"
             try:
-                data = Path(data).read_bytes()
+                data = path.read_bytes()
             except (OSError, ValueError) as error:
-                raise ImportModelError(f"cannot read the model: {error}") from error
+                why = error.strerror if isinstance(error, OSError) else None
+                raise ParseError(f"{path} cannot be read: {why or error}") from error
+        if bytes(data[:4]) == _ZIP:
+            raise ParseError(
+                f"{what} no ONNX model, but an archive", hint="planish.load reads module files"
+            )
         model = onnx.ModelProto()
         try:
             model.ParseFromString(bytes(data))
         except (DecodeError, ValueError, RecursionError) as error:
             raise ParseError(f"{what} no ONNX model, or only a part of one: {error}") from error
     if not model.HasField("graph"):
-        raise ParseError("there is no ONNX model in it: the graph is missing")
+        raise ParseError(f"{what} no ONNX model: the graph is missing")
     if model.ir_version > onnx.IR_VERSION:
         raise ImportModelError(
             f"the model's format has version {model.ir_version}",

@@ -1,11 +1,11 @@
-"""Nodes on lists of arrays: the positions of ``harness`` instead of its names."""
+"""Nodes on lists of arrays: the positions of ``onnx_harness`` instead of its names."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import harness
 import onnx
+import onnx_harness
 from onnx import helper
 
 from planish.compiler.graph.ir import Array
@@ -24,7 +24,7 @@ def model_of(
     """The node on these inputs; None is one left out; ``constants`` are initialisers."""
     node = node_of(op_type, inputs, outputs, **attributes)
     given, known = named(inputs, constants)
-    return harness.model_of(node, given, opset=opset, constants=known)
+    return onnx_harness.model_of(node, given, opset=opset, constants=known)
 
 
 def node_of(op_type: str, inputs: Arrays, outputs: int, **attributes: Any) -> onnx.NodeProto:
@@ -53,9 +53,9 @@ def check(
     want = None
     if oracle == "reference":
         model = model_of(op_type, inputs, opset, outputs, constants, **attributes)
-        want = harness.by_reference(model, given)
+        want = onnx_harness.by_reference(model, given)
     node = node_of(op_type, inputs, outputs, **attributes)
-    harness.check(
+    onnx_harness.check(
         node,
         given,
         constants=known,

@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from harness import check, compare, model_of, node
 from onnx import TensorProto, helper, numpy_helper
+from onnx_harness import check, compare, model_of, node
 
 from planish.compiler.errors import ImportModelError, ParseError, PlanishError, RuntimeFault
 from planish.compiler.expr.nodes import Var

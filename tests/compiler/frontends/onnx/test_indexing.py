@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import check, compare, model_of, node
+from onnx_harness import check, compare, model_of, node
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.frontends.onnx.importer import import_model

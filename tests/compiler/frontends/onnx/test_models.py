@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from harness import round_trip
+from onnx_harness import round_trip
 
 from planish.compiler.frontends.onnx.importer import import_model
 from planish.compiler.graph.reference import run_reference

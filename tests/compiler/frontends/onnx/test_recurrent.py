@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import check, expected, model_of, node
+from onnx_harness import check, expected, model_of, node
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.frontends.onnx.importer import import_model

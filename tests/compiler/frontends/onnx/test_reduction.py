@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import check as check_graph
 from one_node import check, model_of
+from onnx_harness import check as check_graph
 
 from planish.compiler.errors import ImportModelError, PlanishError
 from planish.compiler.frontends.onnx.importer import import_model, load_handlers

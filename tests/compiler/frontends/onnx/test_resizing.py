@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Inputs, check, model_of, node
+from onnx_harness import Inputs, check, model_of, node
 
 from planish.compiler.errors import ImportModelError, PlanishError
 from planish.compiler.frontends.onnx.importer import import_model

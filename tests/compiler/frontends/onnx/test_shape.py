@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from harness import check, compare, expected, model_of, node
 from onnx import TensorProto, helper, numpy_helper
+from onnx_harness import check, compare, expected, model_of, node
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.frontends.onnx.importer import import_model
