@@ -39,7 +39,7 @@ ifneq (,$(filter kernels,$(TABLES)))
 	$(RUN) benchmarks/kernels.py --threads $(THREADS) --update
 endif
 ifneq (,$(filter models,$(TABLES)))
-	$(if $(MODELS),$(RUN) benchmarks/models.py $(MODELS) --threads $(THREADS) --update,@echo "models: none named")
+	$(if $(MODELS),$(RUN) benchmarks/networks.py $(MODELS) --threads $(THREADS) --update,@echo "models: none named")
 endif
 ifneq (,$(filter start,$(TABLES)))
 	$(if $(MODELS),$(RUN) benchmarks/start.py $(MODELS) --update,@echo "start: no models named")

@@ -1,4 +1,4 @@
-"""One runtime on one model, in a process of its own: started by ``models.py``.
+"""One runtime on one model, in a process of its own: started by ``networks.py``.
 
 ``python peer.py ADAPTER.py MODEL.onnx THREADS`` reads a command a line and answers each with a line
 of JSON: ``prepare`` imports, compiles and calls once; ``outputs OUT.npz`` writes what a call gives;

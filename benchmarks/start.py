@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any, Final
 
 from harness import RESULTS, before_others, brief, environment, machine, merge, publish, table
-from models import found
+from networks import found
 
 # What ``planish.compile`` says that it does, by first words, and what the table calls it.
 SAID: Final = {

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import harness
 import kernels
 import layer
-import models
+import networks
 import start
 
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 def test_models(folder: Path) -> None:
     pytest.importorskip("onnxruntime")
     words = ("--threads", 1, "--rounds", 7, "--seconds", 0.01, "--json", folder / "out.json")
-    text = run("models.py", folder, *words)
+    text = run("networks.py", folder, *words)
     assert "| **geometric mean of 1** |" in text
     result = json.loads((folder / "out.json").read_text())["model/1"]
     assert result["error"] < 1e-5
@@ -124,5 +124,5 @@ def test_the_difference_of_outputs(
     }
     for name, array in arrays.items():
         np.savez(tmp_path / f"{name}.npz", o=array)
-    found = models.difference(tmp_path / "ours.npz", tmp_path / "other.npz")
+    found = networks.difference(tmp_path / "ours.npz", tmp_path / "other.npz")
     assert found == (error, what)

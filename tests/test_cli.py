@@ -127,7 +127,7 @@ def test_bench(model: Path, compiled: Path, capsys: pytest.CaptureFixture[str]) 
     assert run("bench", model, "--seconds", 0.05, "--threads", 1) == OK
     captured = capsys.readouterr()
     assert "1 thread, microseconds of a call" in captured.out
-    assert "sizes taken as 1: batch" in captured.err
+    assert "sizes made up: batch=1 " in captured.err
 
 
 def test_bench_beside_another_runtime(
@@ -356,9 +356,152 @@ def test_wrong_input(
     assert captured.out == ""
 
 
-def test_traceback_shows_where(tmp_path: Path) -> None:
-    with pytest.raises(planish.PlanishError):
-        run("show", tmp_path / "none.onnx", "--traceback")
+def test_traceback_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And changes nothing else, as the exit code."""
+    assert run("show", tmp_path / "none.onnx", "--traceback") == UNUSABLE
+    text = capsys.readouterr().err
+    assert text.startswith("Traceback")
+    assert text.endswith("none.onnx cannot be read: No such file or directory\n")
+
+
+def test_what_is_read_is_not_overwritten(
+    model: Path, compiled: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = inputs.parent / "link.npz"
+    link.symlink_to(inputs)
+    for words, read in (
+        (("compile", model, "-o", model), model),
+        (("run", compiled, "--inputs", inputs, "-o", inputs), inputs),
+        (("run", compiled, "--inputs", inputs, "-o", link), inputs),
+        (("run", compiled, "--inputs", inputs, "-o", compiled), compiled),
+    ):
+        before = read.read_bytes()
+        assert run(*words) == UNUSABLE
+        assert "it is what is read" in capsys.readouterr().err
+        assert read.read_bytes() == before
+
+
+def write_pooling(path: Path) -> Path:
+    """A window of 3 by 3 over a picture, then half of its rows: sizes of 1 do not fit."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["t"], kernel_shape=[3, 3]),
+        helper.make_node("Reshape", ["t", "shape"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "pooling",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, "p.H", "p.W"])],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(np.array([0, -1, 4], np.int64), "shape")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def test_sizes_made_up_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_pooling(tmp_path / "m.onnx")
+    assert run("verify", model) == OK
+    captured = capsys.readouterr()
+    assert "right  y" in captured.out
+    sizes = dict(re.findall(r"(\w+)=(\d+)", captured.err))
+    assert sizes["n"] == "1"
+    height, width = int(sizes["p_H"]) - 2, int(sizes["p_W"]) - 2
+    assert height >= 1 and width >= 1
+    assert height * width % 4 == 0
+    assert height * width <= 16
+    # By either name, of a model and of a module.
+    planish.compile(model).save(tmp_path / "m.planish")
+    for file in ("m.onnx", "m.planish"):
+        for names in ("p.H", "p.W"), ("p_H", "p_W"):
+            dims = [word for name in names for word in ("--dim", f"{name}=6")]
+            assert run("bench", tmp_path / file, "--seconds", 0.01, *dims) == OK
+            assert "made up: n=1 " in capsys.readouterr().err
+    assert run("bench", model, "--dim", "n=1", "--dim", "n=2") == UNUSABLE
+    assert "--dim gives 'n' two sizes: 1 and 2" in capsys.readouterr().err
+
+
+def test_other_runtimes_read_weights_from_other_files(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    proto = onnx.load(write_model(tmp_path / "whole.onnx"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    words = (tmp_path / "m.onnx", "--against", "onnxruntime")
+    assert run("bench", *words, "--seconds", 0.01) == OK
+    assert run("verify", *words) == OK
+
+
+def test_other_runtimes_that_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    """An index that is too large is held inside by compiled code; others may refuse it."""
+    pytest.importorskip("onnxruntime")
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
+        helper.make_tensor_value_info("k", TensorProto.INT64, [1]),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["x", "k"], ["y"])],
+        "g",
+        ports,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", x=np.ones(3, np.float32), k=np.array([7], np.int64))
+    words = (tmp_path / "m.onnx", "--inputs", tmp_path / "in.npz", "--against")
+    for command, other in (
+        ("bench", "onnxruntime"),
+        ("verify", "onnxruntime"),
+        ("verify", "reference"),
+    ):
+        assert run(command, *words, other) == UNUSABLE
+        text = capsys.readouterr().err
+        assert "onnxruntime cannot run the model" in text or "gather: the reference fails" in text
+
+
+def test_json_has_no_infinity(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from planish.commands import _write_json
+
+    _write_json({"a": [float("inf"), np.float32("nan"), 1.5], "b": {"c": float("-inf")}})
+    assert said(capsys) == {"a": [None, None, 1.5], "b": {"c": None}}
+
+
+def test_passes_that_do_not_exist(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PLANISH_DUMP", "fold,nosuch")
+    assert run("show", model, "--stage", "loops") == UNUSABLE
+    assert "PLANISH_DUMP names 'nosuch', which is no pass" in capsys.readouterr().err
+    monkeypatch.setenv("PLANISH_DUMP", "fold,tidy")
+    assert run("show", model, "--stage", "llvm") == OK
+    text = capsys.readouterr().err
+    assert "# after fold\n" in text
+    assert "# after tidy\n" in text
+
+
+def test_zips_that_are_no_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "m.npz", x=np.zeros(3))
+    assert run("show", tmp_path / "m.npz") == UNUSABLE
+    assert "m.npz is no ONNX model, but an archive" in capsys.readouterr().err
+
+
+def test_kernels_are_named_after_their_heaviest_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["t"]),
+        helper.make_node("Softmax", ["t"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 5]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m")
+    assert run("show", tmp_path / "m", "--stage", "loops") == OK
+    text = capsys.readouterr().out
+    assert re.findall(r"^def (\w+)", text, re.MULTILINE) == ["softmax_0"]
+
+
+def test_names_of_the_package() -> None:
+    assert dir(planish) == sorted(planish.__all__)
 
 
 def test_a_fault_of_ours(
@@ -372,6 +515,12 @@ def test_a_fault_of_ours(
     monkeypatch.setattr(commands, "show", fail)
     assert run("show", model) == FAULT
     assert "a fault of planish: KeyError: 'nothing'" in capsys.readouterr().err
+
+
+def test_more_sizes_after_one_dim(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", "m.onnx", "--dim", "N=2", "H=3"])
+    assert "hint: repeat --dim before each size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

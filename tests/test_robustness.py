@@ -52,21 +52,21 @@ def child(kind: str, seeds: list[int]) -> list[dict[str, Any]]:
     command = [sys.executable, __file__, kind, *map(str, seeds)]
     outcomes: list[dict[str, Any]] = []
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
+        last = "(none)"
+        with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             env={**os.environ, "PYTHONPATH": place},
-        )
-        assert process.stdout is not None
-        last = "(none)"
-        for line in process.stdout:
-            event = json.loads(line)
-            last = f"{kind} {event['seed']}"
-            if "outcome" in event:
-                outcomes.append(event)
-        code = process.wait()
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                event = json.loads(line)
+                last = f"{kind} {event['seed']}"
+                if "outcome" in event:
+                    outcomes.append(event)
+        code = process.returncode
         errors.seek(0)
         assert code == 0, f"exit code {code} at {last}:\n{errors.read()[-3000:]}"
     assert len(outcomes) == len(seeds)

@@ -24,7 +24,8 @@ def _quadrant_single(x: Expr) -> tuple[Expr, Expr]:
     a = unary("abs", x)
     (_, _, high, low), *windows = TWO_OVER_PI_WINDOWS
     scale: Expr = const(1.0, F32)
-    c, d = const(high, F64), const(low, F64)
+    c: Expr = const(high, F64)
+    d: Expr = const(low, F64)
     for first, shift, high, low in windows:
         beyond = le(2.0**first, a)
         scale = select(beyond, const(2.0**-shift, F32), scale)

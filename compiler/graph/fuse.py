@@ -41,6 +41,7 @@ WINDOWS: Final = frozenset({"max_pool", "average_pool", "lp_pool"})
 CHEAP_CALLS: Final = frozenset(
     {"abs", "neg", "sqrt", "floor", "ceil", "trunc", "round_even", "is_nan", "fma"}
 )
+MAX_COPIED: Final = 3  # nodes of a chain that each reader computes for itself
 MAX_NODES: Final = 24  # of a group: longer chains are cut
 
 
@@ -271,13 +272,15 @@ class _Fusion:
         What they read is no more than what they would store.
         """
         out: set[Node] = set()
+        depth: dict[Node, int] = {}  # of the chains of copied nodes that begin here
         for node in reversed(self.graph.nodes):
             facts = self.kinds.facts(node)
             if facts.kind != "injective" or facts.costly or not is_elementwise(node.op):
                 continue
             v = node.outputs[0]
             readers = self.readers.get(v, ())
-            if v in self.kept or len(readers) < 2:
+            depth[node] = 1 + max((depth[r] for r in readers if r in out), default=0)
+            if v in self.kept or len(readers) < 2 or depth[node] > MAX_COPIED:
                 continue
             whole = [x for x in node.operands if not _larger(v, x)]
             stored = all(self.makers.get(x) is None or len(self.readers[x]) > 1 for x in whole)

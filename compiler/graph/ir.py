@@ -204,6 +204,15 @@ def identifier(name: str) -> str:
     return f"{out}_" if keyword.iskeyword(out) else f"_{out}" if out[0].isdigit() else out
 
 
+AXES: Final = re.compile(r"[ir]\d+")  # the names of tensor expressions' axes
+
+
+def symbol_name(name: str) -> str:
+    """An identifier for a symbolic dimension: never one that an axis bears."""
+    out = identifier(name)
+    return f"dim_{out}" if AXES.fullmatch(out) else out
+
+
 class GraphBuilder:
     """Makes a graph node by node, with names made unique and types inferred."""
 
@@ -338,9 +347,9 @@ def rewrite(
 
     ``visit(builder, node, inputs)`` sees each node with its new inputs and gives the values that
     stand for its outputs (made with the builder, or existing ones), or None to keep the node: then
-    it must have made nothing. What it makes may take the names of the outputs. A node is kept too if
-    the dimensions of the values are only equal to those of the outputs by what the graph assumes.
-    The graph itself is given back if every node was kept.
+    it must have made nothing. What it makes may take the names of the outputs. A node is kept too
+    if the dimensions of the values are equal to those of the outputs only by what the graph
+    assumes. The graph itself is given back if every node was kept.
     """
     b = GraphBuilder(graph.name)
     b._names.update(v.name for v in graph.values())

@@ -24,9 +24,10 @@ from .dce import eliminate_dead
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, Value, rewrite
 from .match import Surroundings, same_type
 
-MAX_SHARED: Final = (
-    1 << 20
-)  # bytes of weights that are copied although others need them as they are
+# Bytes of weights that are copied although others need them as they are.
+MAX_SHARED: Final = 1 << 20
+# Numbers from here to 1 go behind a product: what overflows then is within this of overflowing.
+LEAST: Final = 2.0**-10
 
 
 def fold_scales(graph: Graph) -> Graph:
@@ -294,8 +295,9 @@ class _Numbers:
         inner = None if outer is None else self.scaled_value(outer.x)
         if outer is None or inner is None:
             return None
-        number = float(outer.x.type.dtype.numpy.type(outer.number * inner.number))
-        return Scaled(inner.x, number) if np.isfinite(number) and number != 0 else None
+        if any(not LEAST <= abs(x) <= 1 / LEAST for x in (outer.number, inner.number)):
+            return None
+        return Scaled(inner.x, float(outer.x.type.dtype.numpy.type(outer.number * inner.number)))
 
     def number_behind(self, b: GraphBuilder, node: Node) -> Replacement:
         """matmul(a * c, b) as matmul(a, b) * c; a transpose may be between."""
@@ -306,7 +308,7 @@ class _Numbers:
             if move is not None and v is not None and not self.s.alone(v):
                 continue
             found = self.scaled_value(v if move is None else move.inputs[0])
-            if found is None:
+            if found is None or not LEAST <= abs(found.number) <= 1:
                 continue
             number *= found.number
             x = b.now(found.x)

@@ -34,21 +34,30 @@ Shape = Sequence[Expr]
 # ------------------------------------------------------------------------------ elementwise
 
 
-def weight(s: Site, v: Value | None, depth: int = DEPTH) -> int:
+def weight(s: Site, v: Value | None) -> int:
     """How much a value gains from being fused with what follows it.
 
     2 for a heavy operator's result and what follows from one element by element, 1 for that of
     other elementwise operators.
     """
-    node = s.maker(v)
-    if node is None or v is None or depth == 0:
+    maker = s.maker(v)
+    if v is None or maker is None:
         return 0
-    if node.op.name in HEAVY or node.op.name.startswith("reduce_"):
-        return 2
-    if not is_elementwise(node.op):
-        return 0
-    full = (x for x in node.operands if same_shape(x.type.shape, v.type.shape))
-    return 2 if any(weight(s, x, depth - 1) == 2 for x in full) else 1
+    level = {v: maker}
+    seen = {v}  # paths meet again and again: each value is looked at once
+    for _ in range(DEPTH):
+        if any(n.op.name in HEAVY or n.op.name.startswith("reduce_") for n in level.values()):
+            return 2
+        sources = {
+            x
+            for u, n in level.items()
+            if is_elementwise(n.op)
+            for x in n.operands
+            if x not in seen and same_shape(x.type.shape, u.type.shape)
+        }
+        seen |= sources
+        level = {x: n for x in sources if (n := s.maker(x)) is not None}
+    return 1 if is_elementwise(maker.op) else 0
 
 
 def _behind_reshape(s: Site, node: Node) -> Node | None:

@@ -37,6 +37,9 @@ def lower(name: str, inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) 
         raise InternalError("an input is given twice", op="lower", node=name)
     stages = _stages(inputs, outputs)
     symbols = _symbols(inputs, outputs, stages)
+    for t in stages:
+        if {*t.axes, *(v for v, _ in t.reduce_axes)} & set(symbols):
+            raise InternalError(f"a symbol bears the name of an axis: {symbols}", op="lower")
     taken = {s.name for s in symbols}
     names = {t: _unique(t.name, taken) for t in (*inputs, *stages)}
 

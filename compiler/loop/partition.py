@@ -27,7 +27,17 @@ from planish.compiler.expr.nodes import FALSE, TRUE, Const, Expr, Le, Lt, Var, c
 from planish.compiler.expr.simplify import prove, simplify
 
 from .ir import (
-    Block, Function, If, Loop, Seq, Stmt, children, constant, map_blocks, map_statements, seq,
+    Block,
+    Function,
+    If,
+    Loop,
+    Seq,
+    Stmt,
+    children,
+    constant,
+    map_blocks,
+    map_statements,
+    seq,
     with_children,
 )  # fmt: skip
 from .ir import nests as all_nests

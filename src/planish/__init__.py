@@ -1,4 +1,4 @@
-"""planish: a tensor compiler with learned autotuning.
+"""planish: a tensor compiler.
 
 ``compile`` makes a module of a model, ``load`` reads one from a file. Importing this is cheap:
 what a name stands for is imported when it is first used.

@@ -163,25 +163,25 @@ def import_graph(model: Any, dims: Mapping[str, int] | None, say: Progress) -> G
     return import_model(model, dims)
 
 
-def optimized(graph: Graph, say: Progress = lambda _: None) -> Graph:
-    """The graph after all passes."""
+def optimized(graph: Graph, target: Llvm, say: Progress = lambda _: None) -> Graph:
+    """The graph after all passes, constants worked out by the target's code."""
     say("optimising the graph")
     from planish.compiler.pipeline import GRAPH_PASSES, run
     from planish.folding import fold_by_kernels
 
     graph = run(graph, GRAPH_PASSES)
-    folded = fold_by_kernels(graph)
+    folded = fold_by_kernels(graph, target)
     return graph if folded is graph else run(folded, GRAPH_PASSES)
 
 
 def make_program(
-    graph: Graph, target: Target, threads: int | None, optimize: bool, say: Progress
+    graph: Graph, target: Llvm, threads: int | None, optimize: bool, say: Progress
 ) -> Program:
     """The program of a graph: fused, scheduled for so many threads, placed."""
     from planish.lowering import compile_graph
 
     if optimize:
-        graph = optimized(graph, say)
+        graph = optimized(graph, target, say)
     say("scheduling")
     most = threads or CONFIG.threads or _threads_of(target)
     return with_work(compile_graph(graph, target.machine, most, optimize))

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from planish.targets.llvm.target import Llvm
 
 
-def fold_by_kernels(graph: Graph) -> Graph:
-    """The graph without nodes that depend on constants alone."""
+def fold_by_kernels(graph: Graph, target: Llvm) -> Graph:
+    """The graph without nodes that depend on constants alone.
+
+    The target's own code works them out; for one that this machine cannot run, nothing is folded.
+    """
     nodes = constant_nodes(graph)
-    if not nodes:
+    if not nodes or target.missing:
         return graph
     part = constant_part(graph, nodes)
-    arrays = dict(zip(part.outputs, run_once(part), strict=True))
+    arrays = dict(zip(part.outputs, run_once(part, target), strict=True))
 
     def visit(b: GraphBuilder, node: Node, _: tuple[Value | None, ...]) -> Replacement:
         if not any(v in arrays for v in node.outputs):
@@ -65,13 +68,10 @@ def constant_part(graph: Graph, nodes: list[Node]) -> Graph:
     return eliminate_dead(part)
 
 
-def run_once(graph: Graph) -> tuple[Array, ...]:
-    """The results of a graph that has no inputs, on this machine."""
+def run_once(graph: Graph, target: Llvm) -> tuple[Array, ...]:
+    """The results of a graph that has no inputs, by the target's code on this machine."""
     from planish.build import assemble, generate, with_work
     from planish.lowering import compile_graph
-    from planish.targets.llvm.target import host
-
-    target: Llvm = host()
     program = with_work(compile_graph(graph, target.machine, 1))
     results = assemble(program, generate(program, target), target, 1)()
     return tuple(results)

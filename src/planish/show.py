@@ -41,7 +41,7 @@ def stage_text(
     if stage in ("fused", "lowered"):
         from planish.compiler.graph.fuse import fuse, singletons
 
-        graph = optimized(graph) if optimize else graph
+        graph = optimized(graph, target) if optimize else graph
         groups = fuse(graph) if optimize else singletons(graph)
         return (_fused if stage == "fused" else _lowered)(graph, groups)
     program = make_program(graph, target, threads, optimize, lambda _: None)

@@ -46,6 +46,11 @@ def test_values_are_read_when_asked_for(
     assert getattr(CONFIG, attribute) == value
 
 
+def test_the_cache_lies_in_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/y")
+    assert CONFIG.cache_folder == Path("/y/planish")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "attribute"),
     [("PLANISH_THREADS", "many", "threads"), ("PLANISH_THREADS", "0", "threads"),
@@ -55,8 +60,9 @@ def test_wrong_values_name_the_variable(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, attribute: str
 ) -> None:
     monkeypatch.setenv(name, text)
-    with pytest.raises(ParseError, match=f"{name} is '{text}'"):
+    with pytest.raises(ParseError, match=f"{name} is '{text}'") as caught:
         getattr(CONFIG, attribute)
+    assert str(caught.value.hint).startswith("unset it, or correct it: ")
 
 
 def test_every_variable_has_help() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +69,18 @@ def test_zero_rows_give_zero_rows(module: Module) -> None:
 def test_any_layout_is_read_right(module: Module, view: Callable[[Any], Any]) -> None:
     x = view(rows(8))
     np.testing.assert_allclose(module(x)[0], expected(np.asarray(x)), rtol=1e-6, atol=1e-6)
+
+
+def test_pickling_says_what_to_do_instead(module: Module) -> None:
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeCheckError, match="cannot be pickled") as caught:
+            attempt(module)
+        assert "module.save" in str(caught.value)
+
+
+def test_ports_print_as_they_are_declared(module: Module) -> None:
+    assert repr(module.inputs[0]) == f"<{module.inputs[0]}>"
+    assert repr(module.inputs[1]).endswith(", has a default>")
 
 
 def test_read_only_inputs_do(module: Module) -> None:

@@ -81,6 +81,7 @@ def test_conditions() -> None:
     with pytest.raises(TypeCheckError, match="n <= 8 does not hold") as caught:
         p.plan(((9,),))
     assert caught.value.node == "n = 9"
+    assert caught.value.hint == "n is dimension 0 of the input x0"
 
 
 def test_inputs_too_small_for_the_output() -> None:

@@ -32,6 +32,7 @@ from planish.compiler.graph.ir import (
     Value,
     collecting_assumptions,
     identifier,
+    symbol_name,
 )
 from planish.compiler.graph.verify import verify
 
@@ -132,7 +133,7 @@ class _Importer:
         return self.builder.finish(outputs, names, self.input_names)
 
     def check_output(self, info: onnx.ValueInfoProto, value: Value) -> None:
-        """Whether the declared dtype is right; shapes are computed, since exporters get them wrong."""
+        """Check the declared dtype; shapes are not believed, as exporters get them wrong."""
         kind = info.type.tensor_type.elem_type
         if kind and dtype_of(kind, f"output {info.name!r}") is not value.type.dtype:
             declared = dtype_of(kind, "")
@@ -231,7 +232,7 @@ class _Importer:
         return next(iter(sizes.values()), None)
 
     def fresh_symbol(self, name: str) -> str:
-        base = out = identifier(name)
+        base = out = symbol_name(name)
         k = 1
         while out in self.printed.values():
             out, k = f"{base}_{k}", k + 1

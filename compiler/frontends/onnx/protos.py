@@ -40,9 +40,10 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
             what = f"{path} is"
             try:
                 data = path.read_bytes()
-            except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else None
-                raise ParseError(f"{path} cannot be read: {why or error}") from error
+            except OSError as error:
+                raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+            except ValueError as error:  # a name that cannot be one
+                raise ParseError(f"{str(path)!r} cannot be read: {error}") from error
         if bytes(data[:4]) == _ZIP:
             raise ParseError(
                 f"{what} no ONNX model, but an archive", hint="planish.load reads module files"

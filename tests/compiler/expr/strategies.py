@@ -12,6 +12,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.intervals import Interval
 from planish.compiler.expr.nodes import Call, Cast, Const, Expr, Load, Var
 
+DEPTH = 50_000
 ITERATORS = tuple(Var(name) for name in "ijkn")
 SYMBOLS = tuple(Var(name) for name in ("h", "w"))
 SIZE = 7
@@ -157,3 +158,13 @@ def buffers(draw: st.DrawFn) -> dict[str, np.ndarray]:
         elements = draw(st.lists(constants(t), min_size=SIZE, max_size=SIZE))
         out[name] = np.array([c.value for c in elements], t.numpy)
     return out
+
+
+@lru_cache
+def deep() -> Expr:
+    """A tree ``DEPTH`` deep on its left."""
+    e: Expr = Var("i")
+    one, seven = Const(1), Const(7)
+    for k in range(DEPTH // 2):
+        e = n.Min(n.Add(e, one), seven) if k % 2 else n.Max(n.Add(e, one), one)
+    return e

@@ -85,9 +85,9 @@ def test_threads_share_nodes():
 
 
 def test_a_deep_tree_dies_in_peace():
-    e = Var("i")
+    e, condition = Var("i"), parse("i < 3")
     for k in range(50_000):
-        e = Select(parse("i < 3"), e, Const(k))
+        e = Select(condition, e, Const(k))
     assert e.dtype is I64
     del e
     gc.collect()

@@ -8,6 +8,8 @@ from planish.compiler.errors import InternalError
 from planish.compiler.expr.nodes import Add, Const, Expr, Min, Mul, Var, minimum
 from planish.compiler.expr.rewrite import RuleSet, statement
 
+from .strategies import deep
+
 i = Var("i")
 
 
@@ -74,9 +76,7 @@ def test_rules_that_grow():
 def test_deep_trees():
     rules: RuleSet[None] = RuleSet("deep")
     rules.rule(Var)(lambda e: Var("j") if e is i else None)
-    e: Expr = i
-    for k in range(50_000):
-        e = minimum(e + 1, Const(k))
+    e = deep()
     out = rules.apply(e, None)
     assert out is not e
     assert out.dtype is e.dtype

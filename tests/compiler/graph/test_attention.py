@@ -33,6 +33,25 @@ COMPOSED = {
         y: f32[2, 9, 3] = attention(q, a, v, m)
     """,
     ),
+    "a number goes to the queries": (
+        """
+    def f(q: f32[9, 2, 4], k: f32[2, 4, 7], v: f32[2, 7, 3], m: f32[9, 7]) -> (y,):
+        c: f32[1] = constant([0.5])
+        a: f32[2, 9, 4] = transpose(q, perm=(1, 0, 2))
+        s: f32[2, 9, 7] = matmul(a, k)
+        r: f32[2, 9, 7] = mul(c, s)
+        t: f32[2, 9, 7] = add(r, m)
+        w: f32[2, 9, 7] = softmax(t)
+        y: f32[2, 9, 3] = matmul(w, v)
+    """,
+        """
+    def f(q: f32[9, 2, 4], k: f32[2, 4, 7], v: f32[2, 7, 3], m: f32[9, 7]) -> (y,):
+        c: f32[()] = constant(0.5)
+        b: f32[9, 2, 4] = mul(q, c)
+        a: f32[2, 9, 4] = transpose(b, perm=(1, 0, 2))
+        y: f32[2, 9, 3] = attention(a, k, v, m)
+    """,
+    ),
     "rows that are masked altogether are zero": (
         """
     def f(q: f32[9, 4], k: f32[4, 7], v: f32[7, 3], m: f32[9, 7]) -> (y,):

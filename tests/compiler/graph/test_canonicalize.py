@@ -438,6 +438,20 @@ TABLE = {
         z: f32[n, 4, 5, 7] = reshape(c, shape=(n, 4, 5, 7))
     """,
     ),
+    "view behind the softmax of scores": (
+        """
+    def f(q: f32[n, 2, 3, 5, 8], k: f32[n, 2, 1, 7, 8]) -> (y,):
+        a: f32[n, 2, 3, 5, 7] = matmul(q, k, transpose_b=True)
+        b: f32[n, 6, 5, 7] = reshape(a, shape=(n, 6, 5, 7))
+        y: f32[n, 6, 5, 7] = softmax(b, axes=(3,))
+    """,
+        """
+    def f(q: f32[n, 2, 3, 5, 8], k: f32[n, 2, 1, 7, 8]) -> (y,):
+        a: f32[n, 2, 3, 5, 7] = matmul(q, k, transpose_b=True)
+        b: f32[n, 2, 3, 5, 7] = softmax(a)
+        y: f32[n, 6, 5, 7] = reshape(b, shape=(n, 6, 5, 7))
+    """,
+    ),
     "view behind the epilogue": (
         """
     def f(x: f32[6, 4], r: f32[2, 3, 8]) -> (y,):

@@ -15,7 +15,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_harness import check, compare, model_of, node
 
-from planish.compiler.errors import ImportModelError, ParseError, PlanishError, RuntimeFault
+from planish.compiler.errors import (
+    ImportModelError,
+    ParseError,
+    PlanishError,
+    RuntimeFault,
+    TypeCheckError,
+)
 from planish.compiler.expr.nodes import Var
 from planish.compiler.frontends.onnx.importer import import_model
 from planish.compiler.graph.ir import Array
@@ -48,8 +54,10 @@ def relu_of(*dims: int | str | None) -> onnx.ModelProto:
     return graph_model([node("Relu", "x", "y")], [floats("x", *dims)], ["y"])
 
 
-def refuses(model: Any, message: str, **options: Any) -> ImportModelError:
-    with pytest.raises(ImportModelError, match=message) as caught:
+def refuses(
+    model: Any, message: str, kind: type[PlanishError] = ImportModelError, **options: Any
+) -> PlanishError:
+    with pytest.raises(kind, match=message) as caught:
         import_model(model, **options)
     return caught.value
 
@@ -75,10 +83,21 @@ def test_dims_fix_symbols() -> None:
     model = relu_of("batch", "a b", None)
     graph = import_model(model, dims={"batch": 2, "a b": 3, "x_2": 4})
     assert str(graph.outputs[0].type) == "f32[2, 3, 4]"
-    error = refuses(model, "no dimension 'n'", dims={"n": 2})
-    assert error.hint == "symbolic dimensions: 'batch', 'a b', 'x_2'"
+    error = refuses(model, "no dimension 'n'", TypeCheckError, dims={"n": 2})
+    assert error.hint == "symbolic dimensions: batch, a_b, x_2"
     for wrong in (-1, 2.5, True, 1 << 60):
-        refuses(model, "dimension 'batch' cannot be", dims={"batch": wrong})
+        refuses(model, "dimension 'batch' cannot be", TypeCheckError, dims={"batch": wrong})
+
+
+def test_dims_by_the_names_that_are_printed() -> None:
+    model = relu_of("p2o.Dim.0", "a b", "a_b")
+    graph = import_model(model, dims={"p2o_Dim_0": 2, "a_b_1": 3, "a b": 4})
+    assert str(graph.inputs[0].type) == "f32[2, 4, 3]"
+    # A name of the model's own comes before one that another is printed as.
+    assert str(import_model(model, dims={"a_b": 5}).inputs[0].type) == "f32[p2o_Dim_0, a_b, 5]"
+    twice = {"p2o.Dim.0": 2, "p2o_Dim_0": 3}
+    refuses(model, "two sizes: 'p2o.Dim.0' 2 and 'p2o_Dim_0' 3", TypeCheckError, dims=twice)
+    assert import_model(model, dims=dict.fromkeys(twice, 2))
 
 
 def test_conditions_on_symbols_are_checked_by_a_call() -> None:
@@ -87,7 +106,7 @@ def test_conditions_on_symbols_are_checked_by_a_call() -> None:
     graph = import_model(model)
     assert len(graph.constraints) == 1
     run_reference(graph, {"x": f32(2, 3), "y": f32(2, 3)})
-    with pytest.raises(RuntimeFault, match="does not hold"):
+    with pytest.raises(TypeCheckError, match="sizes of the inputs do not fit: n == m does not"):
         run_reference(graph, {"x": f32(2, 3), "y": f32(5, 3)})
 
 
@@ -457,8 +476,12 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     for bad in (b"", b"\xff" * 100, b"hello", data[: len(data) // 2], data[:-1]):
         with pytest.raises((ParseError, ImportModelError)):
             import_model(bad)
-    refuses(tmp_path / "none.onnx", "cannot read the model")
-    refuses(tmp_path, "cannot read the model")
+    refuses(tmp_path / "none.onnx", "none.onnx cannot be read: No such file", ParseError)
+    refuses(tmp_path, "cannot be read", ParseError)
+    (tmp_path / "m.planish").write_bytes(b"PK\3\4...")
+    assert "planish.load" in str(refuses(tmp_path / "m.planish", "but an archive", ParseError))
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    refuses(tmp_path / "empty.onnx", "empty.onnx is no ONNX model: the graph", ParseError)
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
     assert import_model(path).name == import_model(str(path)).name == import_model(data).name
@@ -538,3 +561,24 @@ def test_damaged_files_are_errors_of_ours(seed: int) -> None:
             assert isinstance(error, (ImportModelError, ParseError)), data
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 10
+
+
+def test_declared_shapes_of_outputs_are_not_believed() -> None:
+    """Exporters declare wrong ones; what counts is computed."""
+    model = relu_of(2, 3)
+    model.graph.output[0].type.tensor_type.elem_type = FLOAT
+    for _ in range(3):
+        model.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 7
+    assert str(import_model(model).outputs[0].type) == "f32[2, 3]"
+
+
+def test_references_that_fail_name_the_node() -> None:
+    """As numpy's of an index that is too large."""
+    model = graph_model(
+        [node("Gather", "x k", "y")],
+        [floats("x", 3), helper.make_tensor_value_info("k", TensorProto.INT64, [1])],
+        ["y"],
+    )
+    with pytest.raises(RuntimeFault, match="gather: the reference fails: index 5") as caught:
+        run_reference(import_model(model), {"x": np.zeros(3, np.float32), "k": i64(5)})
+    assert "y: f32[1] = gather(x, k)" in str(caught.value)

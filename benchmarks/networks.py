@@ -1,7 +1,7 @@
 """planish beside ONNX Runtime, model by model, in one run: which is faster, is the answer the same?
 
-``python benchmarks/models.py FOLDER`` measures every NAME.onnx there that has its inputs beside it
-in NAME.npz (arrays in the order of the graph's inputs); files can be named one by one, too.
+``python benchmarks/networks.py FOLDER`` measures every NAME.onnx there that has its inputs beside
+it in NAME.npz (arrays in the order of the graph's inputs); files can be named one by one, too.
 
 How a number is made. Each runtime has a process of its own, and a third one is ONNX Runtime again:
 what the same thing differs from itself is the noise. Over several rounds they take turns; while one
