@@ -116,7 +116,9 @@ def plain(s: Schedule, loop: Loop) -> Loop:
     """The loop itself, if it is an ordinary one."""
     if loop.kind != "serial":
         raise ScheduleError(
-            f"the loop is {loop.kind}", node=show_loop(loop), hint="change serial loops first"
+            f"the loop is {loop.kind}",
+            node=show_loop(loop),
+            hint=f"do this first, then make it {loop.kind}",
         )
     if loop.hint:
         raise ScheduleError(f"the loop is marked as {loop.hint}", node=show_loop(loop))
@@ -137,19 +139,21 @@ def is_identity(b: Block) -> bool:
 def check_stage(s: Schedule, site: Site) -> None:
     """Raise unless a block computes a buffer: alone, all of it, from other buffers."""
     b = site.block
+    others = [x for x in sites(s.func.body) if x.block.name != b.name]
+    reason = ""
     if not is_identity(b):
-        raise ScheduleError(f"{b.name} does not write at its iterators", node=show_loop(b))
-    if b.combiner is not None and b.init is None:
-        raise ScheduleError(f"{b.name} continues what is in {b.buffer}", node=show_loop(b))
-    for other in sites(s.func.body):
-        if other.block.name != b.name and other.block.buffer == b.buffer:
-            raise ScheduleError(
-                f"{other.block.name} writes {b.buffer} as well", node=show_loop(other.block)
-            )
-    if any(a.buffer == b.buffer and a.kind == "read" for a in site.accesses):
-        raise ScheduleError(f"{b.name} reads what it writes", node=show_loop(b))
-    if site.guards or not is_complete(s.func, site):
-        raise ScheduleError(f"{b.name} does not write all of {b.buffer}", node=show_loop(b))
+        reason = f"{b.name} does not write at its iterators"
+    elif b.combiner is not None and b.init is None:
+        reason = f"{b.name} continues what is in {b.buffer}"
+    elif any(a.buffer == b.buffer and a.kind == "read" for a in site.accesses):
+        reason = f"{b.name} reads what it writes"
+    elif site.guards or not is_complete(s.func, site):
+        reason = f"{b.name} does not write all of {b.buffer}"
+    elif any(x.block.buffer == b.buffer for x in others):
+        names = ", ".join(x.block.name for x in others if x.block.buffer == b.buffer)
+        reason = f"{b.buffer} is written by {names} as well"
+    if reason:
+        raise ScheduleError(reason, node=show_loop(site.loops[0] if site.loops else b))
 
 
 def is_complete(func: Function, site: Site) -> bool:

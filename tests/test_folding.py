@@ -32,10 +32,11 @@ def f(x: f32[n, 40], c: f32[40]) -> (y, b):
 def test_a_folded_constant_is_the_computed_one() -> None:
     rng = np.random.default_rng(0)
     arrays = {"c": rng.normal(size=40).astype("f4"), "w": rng.normal(size=(40, 40)).astype("f4")}
-    graph = fold_by_kernels(parse(FOLDED, arrays))
+    target = resolve_target(None)
+    graph = fold_by_kernels(parse(FOLDED, arrays), target)
     verify(graph)
     assert [node.op.name for node in graph.nodes] == ["add"]
-    module = compile_imported(parse(COMPUTED, arrays), resolve_target(None), 1)
+    module = compile_imported(parse(COMPUTED, arrays), target, 1)
     x = np.zeros((1, 40), np.float32)
     for constant, computed in zip(
         graph.constants.values(), module(x, arrays["c"])[::-1], strict=True
@@ -61,4 +62,4 @@ def f(x: f32[n, 4]) -> (y,):
 """
     )
     assert constant_nodes(graph) == []
-    assert fold_by_kernels(graph) is graph
+    assert fold_by_kernels(graph, resolve_target(None)) is graph

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from planish.compiler.expr.nodes import Expr
 from planish.compiler.ops.base import Op, is_one
+from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.shape import split_groups
 
 from .match import is_elementwise
@@ -49,8 +50,20 @@ def renamed(op: Op, perm: Perm, out_rank: int) -> Renamed:
     if is_elementwise(op):
         front = out_rank - len(perm)
         return (op, (*range(front), *(p + front for p in perm))) if front >= 0 else None
+    if isinstance(op, Gather):
+        return _gather(op, perm, out_rank)
     change = _CHANGES.get(op.name)
     return None if change is None else change(op, perm)
+
+
+def _gather(op: Gather, perm: Perm, out_rank: int) -> Renamed:
+    """The axis that is gathered along gives way to those of the indices."""
+    rank = len(perm)
+    axis, behind = op.axis % rank, perm[op.axis]
+    indices = [rank + k for k in range(out_rank - rank + 1)]  # names of these axes
+    order = [*perm[:axis], *indices, *perm[axis + 1 :]]
+    own = [*range(behind), *indices, *range(behind + 1, rank)]
+    return replace(op, axis=behind), tuple(own.index(k) for k in order)
 
 
 def _same_axes(change: Callable[[Any, Perm], Op | None]) -> Callable[[Any, Perm], Renamed]:

@@ -167,6 +167,8 @@ class _Sinking:
         ]
         if not perms:
             return None
+        if op.name in _DATA_FIRST and inputs[0] not in self.behind:
+            return None
         perm = max(perms, key=lambda p: p[0])[1]
         return self.move(b, node, inputs, perm)
 
@@ -293,7 +295,7 @@ class _Sinking:
 
 
 # Operators of which only the first operand has the axes of the result.
-_DATA_FIRST: Final = frozenset({"pad", "layer_norm", "rms_norm", "batch_norm", "resize"})
+_DATA_FIRST: Final = frozenset({"pad", "layer_norm", "rms_norm", "batch_norm", "gather"})
 
 
 def _wide(v: Value, rank: int) -> tuple[Expr, ...]:

@@ -173,6 +173,8 @@ def drop_expand(s: Site, node: Node) -> Replacement:
 
 def _broadcasts(others: list[tuple[Expr, ...]], shape: Shape, out: Shape) -> bool:
     """Whether shapes broadcast to ``out`` without anything that must be assumed."""
+    if max(map(len, (*others, shape))) != len(out):
+        return False
     for axis in range(1, len(out) + 1):
         dims = [x[-axis] for x in (*others, shape) if len(x) >= axis and not is_one(x[-axis])]
         if not dims and not is_one(out[-axis]):

@@ -60,7 +60,10 @@ def split(s: Schedule, path: str, factor: int) -> Schedule:
     body = rebind(loop.body, {loop.var: value})
     if simplify(loop.extent % factor, known) is not n.const(0, I64):
         if _decides_by_load(loop):
-            raise ScheduleError(f"{factor} does not divide {loop.extent}", node=show_loop(loop))
+            raise ScheduleError(
+                f"{factor} does not divide {loop.extent}, and a load decides what runs",
+                node=show_loop(loop),
+            )
         body = guard(body, n.lt(value, loop.extent))
     new = Loop(outer, count, Loop(inner, n.as_expr(factor), body))
     return s.with_body(replace(s.func.body, loop, new))

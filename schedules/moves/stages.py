@@ -197,8 +197,8 @@ def _check_shared(
             continue
         if constant(extent) != 1 or simplify(i.binding, known) is not lo:
             raise ScheduleError(
-                f"{b.name} computes {i.var.name} = {i.binding}, and more is read: {lo} "
-                f"and {extent} in all",
+                f"{b.name} computes {i.var.name} = {i.binding} there, and {extent} from {lo} on "
+                "are read",
                 node=show_loop(source.loops[0]),
             )
 

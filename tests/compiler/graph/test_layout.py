@@ -128,6 +128,11 @@ MOVED = {
         "y: i64[n, 1, h, w] = argmax(a, axis=1)",
         "b: i64[n, h, w, 1] = argmax(x, axis=3)",
     ),
+    "gather": (
+        "f32[n, 4, h, 2]",
+        "c: i64[2] = constant([0, 3])\n    y: f32[n, 4, h, 2] = gather(a, c, axis=-1)",
+        "c: i64[2] = constant([0, 3])\n    b: f32[n, h, 2, 4] = gather(x, c, axis=2)",
+    ),
     "expand": (
         "f32[n, 4, h, w]",
         "y: f32[n, 4, h, w] = expand(a, shape=(n, 1, h, w))",
