@@ -109,10 +109,10 @@ def _body(graph: Graph, prefix: str) -> Iterator[str]:
     graphs = _graph_names(graph)
     shown: set[Graph] = set()
     for node in graph.nodes:
-        for inner in node.op.graphs.values():
-            if inner not in shown:
-                shown.add(inner)
-                yield from _lines(inner, graphs[inner], f"{prefix}{graphs[inner]}.")
+        for g in node.op.graphs.values():
+            if g not in shown:
+                shown.add(g)
+                yield from _lines(g, graphs[g], f"{prefix}{graphs[g]}.")
         yield show_node(node, graphs)
     if not graph.constants and not graph.nodes and not graph.defaults and not names:
         yield "pass"

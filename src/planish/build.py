@@ -222,9 +222,7 @@ def _worked(
             moved = [sum((s.bytes for s in side), as_expr(0)) for side in sides]
             then, other = sides
             out.append(
-                Branch(
-                    step.condition, then, other, step.origin, maximum(*flops), maximum(*moved)
-                )
+                Branch(step.condition, then, other, step.origin, maximum(*flops), maximum(*moved))
             )
             continue
         values = dict(zip(symbols[step.function], step.symbols, strict=True))

@@ -381,9 +381,7 @@ def _moved(step: Step | Branch, place: Callable[[Place], Place]) -> Step | Branc
     if isinstance(step, Branch):
         then, other = (tuple(_moved(s, place) for s in side) for side in (step.then, step.other))
         return replace(step, condition=place(step.condition), then=then, other=other)
-    return replace(
-        step, arguments=tuple(map(place, step.arguments)), scratch=place(step.scratch)
-    )
+    return replace(step, arguments=tuple(map(place, step.arguments)), scratch=place(step.scratch))
 
 
 def _ports(names: Sequence[str], values: Sequence[Value]) -> tuple[Port, ...]:

@@ -4,10 +4,11 @@
 says. ``void planish_profile(ptr slots, ptr nanoseconds)`` does the same and writes how long each
 step took.
 
-Every step is a small function of its own that computes its arguments from the slots, and so are the
-steps of a branch, which calls those of the side that its condition chooses; one entry point calls them all, the other goes through a table of them. The module is compiled apart from
-the kernels and without effort (``level=0``): its code takes no time, but a model has hundreds of
-steps. Offsets and sizes are computed here, natively: integer arithmetic as in Python, except that
+Every step is a small function of its own that computes its arguments from the slots; one entry
+point calls them all, the other goes through a table of them. A branch is such a function too: it
+calls the steps of the side that its condition chooses. The module is compiled apart from the
+kernels and without effort (``level=0``): its code takes no time, but a model has hundreds of steps.
+Offsets and sizes are computed here, natively: integer arithmetic as in Python, except that
 a division by zero gives zero, since a trap would take the process down.
 """
 

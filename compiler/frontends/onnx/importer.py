@@ -436,8 +436,11 @@ class _Importer:
             frames.append(frame)
             results.append(values)
         # What is constant here is one in the branch too: all else is an input of both.
-        taken = [v for v in dict.fromkeys(v for f in frames for v in f.taken)
-                 if v not in around.builder.constants]
+        taken = [
+            v
+            for v in dict.fromkeys(v for f in frames for v in f.taken)
+            if v not in around.builder.constants
+        ]
         for k, frame in enumerate(frames):
             own = frame.builder
             own.inputs = [frame.taken.get(v) or Value(own.fresh(v.name), v.type) for v in taken]

@@ -40,9 +40,7 @@ class Frame:
             if array is not None:
                 self.taken[outer] = self.builder.constant(array, outer.name)
             else:
-                self.taken[outer] = Value(
-                    self.builder.fresh(outer.name), outer.type, outer.content
-                )
+                self.taken[outer] = Value(self.builder.fresh(outer.name), outer.type, outer.content)
         return self.taken[outer]
 
 

@@ -16,7 +16,6 @@ from planish.compiler.frontends.onnx.importer import import_model
 from planish.compiler.graph.ir import Array, Graph
 from planish.compiler.ops.control import If
 
-
 OPSETS = (1, 11, 13, 16, 19, 21, 23, 24, onnx.defs.onnx_opset_version())
 
 
@@ -47,7 +46,9 @@ def op_of(g: Graph) -> If:
     return found
 
 
-def both(nodes: onnx.NodeProto | list[onnx.NodeProto], inputs: dict[str, Array], **options: Any) -> Graph:
+def both(
+    nodes: onnx.NodeProto | list[onnx.NodeProto], inputs: dict[str, Array], **options: Any
+) -> Graph:
     """Checked with a condition ``c`` of either value."""
     for c in (True, False):
         found = check(nodes, {**inputs, "c": np.array(c)}, **options)
