@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planish.compiler.dtypes import BOOL, F32
-from planish.compiler.expr.nodes import Expr, Var
+from planish.compiler.expr.nodes import Expr, Var, eq
 from planish.compiler.expr.sizes import same
 from planish.compiler.graph.ir import Array, Content, Graph, GraphBuilder, TensorType, tensor
 from planish.compiler.graph.reference import run_reference
@@ -41,16 +41,18 @@ class If(Op):
         return self.then, self.other
 
     def infer(self, condition: TensorType, *inputs: TensorType) -> Types:
-        if condition.dtype is not BOOL or condition.size != 1:
+        if condition.dtype is not BOOL or condition.size not in (1, None):
             raise self.fail(f"the condition is {condition}, not one bool")
+        for d in condition.shape:
+            assume(eq(d, 1))
         for graph in self.branches:
             if len(graph.inputs) != len(inputs):
                 raise self.fail(f"{len(inputs)} inputs for a branch that takes {len(graph.inputs)}")
             for v, given in zip(graph.inputs, inputs, strict=True):
                 if not _same(v.type, given):
                     raise self.fail(f"an input is {given}, and a branch takes {v.type}")
-            for condition_on_sizes in graph.constraints:
-                assume(condition_on_sizes)
+            for needed in graph.constraints:
+                assume(needed)
         first, second = (tuple(v.type for v in g.outputs) for g in self.branches)
         if len(first) != len(second):
             raise self.fail(f"branches give {len(first)} and {len(second)} values")

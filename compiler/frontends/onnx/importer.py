@@ -433,6 +433,8 @@ class _Importer:
                 raise ImportModelError(
                     f"{name} gives a sequence, and which branch runs depends on the data"
                 )
+            if not values:
+                raise ImportModelError(f"{name} gives nothing")
             frames.append(frame)
             results.append(values)
         # What is constant here is one in the branch too: all else is an input of both.
