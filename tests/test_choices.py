@@ -129,3 +129,17 @@ def test_the_text_of_an_optimised_graph_parses_back() -> None:
         verify(graph)
         text = show(graph)
         assert show(parse(text, large_constants(graph))) == text
+
+
+def test_every_stage_shows_what_is_in_branches() -> None:
+    from planish.build import optimized
+    from planish.show import stage_text
+    from planish.targets.llvm.target import host
+
+    m = model()
+    fused = stage_text(m, "fused", host())
+    assert "# kernels of their own in the graphs" in fused
+    arrays = large_constants(optimized(import_model(m)))
+    assert parse(fused, arrays).output_names == ("sum", "y", "z")
+    for stage in ("lowered", "loops", "llvm"):
+        assert "softmax" in stage_text(m, stage, host(), threads=1)
