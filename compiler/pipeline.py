@@ -24,6 +24,7 @@ from .graph.layout import channels_last, sink_transposes
 from .graph.parts import split_products
 from .graph.phases import even_phases
 from .graph.scale import fold_scales, put_numbers_behind
+from .graph.subgraphs import everywhere
 from .graph.verify import verify as verify_graph
 from .loop.compact import compact
 from .loop.decompose import bind, decompose
@@ -42,6 +43,10 @@ class Pass(Generic[T]):
     name: str
     run: Callable[[T], T]
     check: Callable[[T], object]
+
+    def __call__(self, program: T) -> T:
+        """The program after the pass: of a graph, its subgraphs too, the innermost first."""
+        return everywhere(program, self.run) if isinstance(program, Graph) else self.run(program)
 
 
 GRAPH_PASSES: tuple[Pass[Graph], ...] = (
@@ -95,7 +100,7 @@ def run(
         _check_names(CONFIG.dump, passes)
     check = CONFIG.check
     for p in passes:
-        new = p.run(program)
+        new = p(program)
         if "all" in wanted or p.name in wanted:
             text = "(unchanged)" if new is program else repr(new)
             sys.stderr.write(f"# after {p.name}\n{text}\n\n")

@@ -12,9 +12,9 @@ temporaries), the pool and the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from .dtypes import I64
 from .expr.nodes import Const, Expr, Var
@@ -53,6 +53,32 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """The steps ``then`` if the byte at ``condition`` is not zero, else the steps ``other``.
+
+    It counts as one step, with the work of the larger of both.
+    """
+
+    function: ClassVar[str] = "if"
+
+    condition: Place
+    then: tuple[Step | Branch, ...]
+    other: tuple[Step | Branch, ...]
+    origin: tuple[str, ...] = ()
+    flops: Expr = Const(0, I64)
+    bytes: Expr = Const(0, I64)
+
+
+def calls(steps: Iterable[Step | Branch]) -> Iterator[Step]:
+    """All calls of kernels among the steps, those in branches too."""
+    for step in steps:
+        if isinstance(step, Branch):
+            yield from calls((*step.then, *step.other))
+        else:
+            yield step
+
+
+@dataclass(frozen=True)
 class Port:
     """An input or output as the user sees it."""
 
@@ -69,7 +95,7 @@ class Program:
     outputs: tuple[Port, ...]
     symbols: tuple[Var, ...]
     functions: Mapping[str, Function]
-    steps: tuple[Step, ...]
+    steps: tuple[Step | Branch, ...]
     constants: tuple[Array, ...]
     arena_bytes: Expr
     constraints: tuple[Expr, ...] = ()

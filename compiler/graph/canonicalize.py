@@ -20,6 +20,7 @@ from planish.compiler.ops.elementwise import Mul
 from planish.compiler.ops.reduction import ReduceMax, ReduceMean
 from planish.compiler.ops.shape import Expand, Reshape
 
+from .branches import BRANCHES
 from .ir import Graph, Node, Replacement, Value
 from .match import Rules, Site, same_shape, same_type
 from .movements import MOVEMENTS
@@ -277,4 +278,4 @@ def global_pool(s: Site, node: Node) -> Replacement:
     return s.make(op(axes, True), x)
 
 
-CANONICAL: Final = Rules("canonicalize", IDENTITIES, MOVEMENTS, VIEWS)
+CANONICAL: Final = Rules("canonicalize", IDENTITIES, MOVEMENTS, VIEWS, BRANCHES)

@@ -17,6 +17,7 @@ from planish.compiler.expr.nodes import Const, Expr, free_vars
 from planish.compiler.ops.base import Op
 
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, Value, rewrite
+from .subgraphs import symbols_of
 
 # Exact for elements of any dtype.
 EXACT: Final = frozenset({
@@ -80,6 +81,7 @@ def is_closed(node: Node) -> bool:
 
 
 def _symbols(op: Op) -> Iterable[bool]:
+    yield from (bool(symbols_of(graph)) for graph in op.graphs.values())
     for f in fields(op):
         value: Any = getattr(op, f.name)
         for item in value if isinstance(value, tuple) else (value,):

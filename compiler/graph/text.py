@@ -7,9 +7,16 @@
         b: f32[10] = constant([0.5, -1.0, ...])
         y: f32[n, 10] = relu(t, slope=0.1)  # /model/Relu
         p, q = split[f32[n, 5], f32[n, 5]](y, sizes=(5, 5), axis=1)
+        def then(a: f32[n, 5]) -> (r,):
+            r: f32[n, 5] = relu(a)
+        def other(a: f32[n, 5]) -> (a,):
+            pass
+        z: f32[n, 5] = if_(c, p, then=then, other=other)
 
 A large constant stands by its name; its array is given to ``parse``. The names that the user knows
 inputs and outputs by stand where they are not the values' own. What follows # is the node's origin.
+Graphs that are attributes of a node are functions that stand before it; what their large constants
+are called begins with their names (``then.w``).
 """
 
 from __future__ import annotations
@@ -43,15 +50,47 @@ MAX_INLINE: Final = 16  # elements of a constant that are written out
 
 def show(graph: Graph) -> str:
     """The graph as text."""
+    return "\n".join(_lines(graph, graph.name, "")) + "\n"
+
+
+def large_constants(graph: Graph) -> dict[str, Array]:
+    """The arrays that ``parse`` needs for the text of a graph, by name."""
+    out = dict(graph.defaults)
+    _collect(graph, "", out)
+    return out
+
+
+def _collect(graph: Graph, prefix: str, out: dict[str, Array]) -> None:
+    out.update((prefix + v.name, a) for v, a in graph.constants.items() if a.size > MAX_INLINE)
+    for inner, name in _graph_names(graph).items():
+        _collect(inner, f"{prefix}{name}.", out)
+
+
+def _graph_names(graph: Graph) -> dict[Graph, str]:
+    """The subgraphs of a graph's nodes with names that are unique among them."""
+    out: dict[Graph, str] = {}
+    taken: set[str] = set()
+    for inner in (g for node in graph.nodes for g in node.op.graphs.values()):
+        if inner in out:
+            continue
+        name, k = inner.name, 1
+        while name in taken:
+            name, k = f"{inner.name}_{k}", k + 1
+        taken.add(name)
+        out[inner] = name
+    return out
+
+
+def _lines(graph: Graph, name: str, prefix: str) -> Iterator[str]:
     inputs = ", ".join(f"{v.name}: {show_type(v.type)}" for v in graph.inputs)
     outputs = ", ".join(v.name for v in graph.outputs)
     comma = "," if len(graph.outputs) == 1 else ""
-    lines = [f"def {graph.name}({inputs}) -> ({outputs}{comma}):"]
-    lines += [f"    {line}" for line in _body(graph)]
-    return "\n".join(lines) + "\n"
+    yield f"def {name}({inputs}) -> ({outputs}{comma}):"
+    for line in _body(graph, prefix):
+        yield f"    {line}"
 
 
-def _body(graph: Graph) -> Iterator[str]:
+def _body(graph: Graph, prefix: str) -> Iterator[str]:
     names = []
     if graph.input_names != tuple(v.name for v in graph.inputs):
         names.append(f"inputs={graph.input_names!r}")
@@ -65,10 +104,16 @@ def _body(graph: Graph) -> Iterator[str]:
         inner = f", {_numbers(array)}" if array.size <= MAX_INLINE else ""
         yield f"default({name!r}{inner})"
     for value, array in graph.constants.items():
-        inner = _numbers(array) if array.size <= MAX_INLINE else repr(value.name)
+        inner = _numbers(array) if array.size <= MAX_INLINE else repr(prefix + value.name)
         yield f"{value.name}: {show_type(value.type)} = constant({inner})"
+    graphs = _graph_names(graph)
+    shown: set[Graph] = set()
     for node in graph.nodes:
-        yield show_node(node)
+        for g in node.op.graphs.values():
+            if g not in shown:
+                shown.add(g)
+                yield from _lines(g, graphs[g], f"{prefix}{graphs[g]}.")
+        yield show_node(node, graphs)
     if not graph.constants and not graph.nodes and not graph.defaults and not names:
         yield "pass"
 
@@ -78,13 +123,16 @@ def show_type(type: TensorType) -> str:
     return f"{type.dtype}[{', '.join(map(str, type.shape)) or '()'}]"
 
 
-def show_node(node: Node) -> str:
-    """A node as a line of text."""
+def show_node(node: Node, graphs: Mapping[Graph, str] | None = None) -> str:
+    """A node as a line of text; ``graphs`` are names of its subgraphs other than their own."""
     args = ["None" if v is None else v.name for v in node.inputs]
     for f in fields(node.op):
         value = getattr(node.op, f.name)
         if f.default is MISSING or not _same(value, f.default):
-            args.append(f"{f.name}={show_attribute(value)}")
+            if isinstance(value, Graph):
+                args.append(f"{f.name}={(graphs or {}).get(value, value.name)}")
+            else:
+                args.append(f"{f.name}={show_attribute(value)}")
     call = f"({', '.join(args)})"
     op = f"{node.op.name}_" if keyword.iskeyword(node.op.name) else node.op.name
     if len(node.outputs) == 1:
@@ -166,6 +214,7 @@ class _Parser:
         self.constraints: list[Expr] = []
         self.defaults: dict[str, Array] = {}
         self.names: dict[str, tuple[str, ...]] = {}
+        self.graphs: dict[str, Graph] = {}
         self.scope = expr_text.Scope()
 
     def fail(self, message: str, at: ast.AST) -> ParseError:
@@ -238,6 +287,12 @@ class _Parser:
         match tree:
             case ast.Pass():
                 pass
+            case ast.FunctionDef(name):
+                if name in self.graphs:
+                    raise self.fail(f"there are two graphs {name}", tree)
+                inner = _Parser("", self.arrays)
+                inner.lines = self.lines
+                self.graphs[name] = inner.graph(tree)
             case ast.Expr(ast.Call(ast.Name("names"), [], keywords)):
                 for k in keywords:
                     self.names[str(k.arg)] = tuple(map(str, self.literal(k.value)))
@@ -355,6 +410,10 @@ class _Parser:
                 return tuple(self.attribute(i, kinds) for i in items)
             case ast.Constant(None | str() as value):
                 return value
+            case ast.Name(name) if Graph in kinds:
+                if name not in self.graphs:
+                    raise self.fail(f"there is no graph {name}", tree)
+                return self.graphs[name]
             case ast.Name(name) if DType in kinds:
                 return dtype_named(name)
         if Expr not in kinds:
@@ -392,4 +451,4 @@ def _leaves(hint: Any) -> Iterator[type]:
         yield hint
 
 
-__all__ = ["parse", "show", "show_attribute", "show_node", "show_type"]
+__all__ = ["large_constants", "parse", "show", "show_attribute", "show_node", "show_type"]

@@ -19,7 +19,8 @@ def verify(graph: Graph) -> None:
 
     Every value is made once and before it is used, names are unique, types are what the operators'
     shape rules give, constants have their types, and dimensions, known contents, attributes and
-    constraints are over the symbols of the inputs.
+    constraints are over the symbols of the inputs. So it is inside of subgraphs, which may use the
+    symbols of the graphs around them.
 
     Errors: InternalError naming the node or value.
     """
@@ -27,9 +28,9 @@ def verify(graph: Graph) -> None:
 
 
 class _Verifier:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, symbols: frozenset[Var] = frozenset()) -> None:
         self.graph = graph
-        self.symbols = frozenset(graph.symbols)
+        self.symbols = symbols | frozenset(graph.symbols)
         self.names: set[str] = set()
         self.made: set[Value] = set()
 
@@ -107,6 +108,8 @@ class _Verifier:
                 raise self.fail(f"{value.name} is used before it is made", node)
         for f in fields(node.op):
             self.over_symbols(_expressions(getattr(node.op, f.name)), node)
+        for graph in node.op.graphs.values():
+            _Verifier(graph, self.symbols).run()
         types = [None if v is None else v.type for v in node.inputs]
         try:
             with collecting_assumptions([]):

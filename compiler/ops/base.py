@@ -17,7 +17,15 @@ import numpy as np
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import InternalError, TypeCheckError
 from planish.compiler.expr.nodes import Const, Expr, Var, as_expr, substitute
-from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, TensorType, assume, unify
+from planish.compiler.graph.ir import (
+    MAX_CONTENT,
+    Array,
+    Content,
+    Graph,
+    TensorType,
+    assume,
+    unify,
+)
 from planish.compiler.loop import te
 
 if TYPE_CHECKING:
@@ -92,6 +100,12 @@ class Op:
             if (new := _replaced(value, values)) is not value:
                 changes[f.name] = new
         return replace(self, **changes) if changes else self
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The subgraphs among the attributes, by the attributes' names."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Graph)}
 
     @property
     def is_expression(self) -> bool:

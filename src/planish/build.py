@@ -17,8 +17,9 @@ from planish.targets.target import Target, parse_target
 from planish.version import __version__
 
 if TYPE_CHECKING:
+    from planish.compiler.expr.nodes import Expr, Var
     from planish.compiler.graph.ir import Graph
-    from planish.compiler.program import Program
+    from planish.compiler.program import Branch, Program, Step
     from planish.targets.llvm.target import Llvm
 
 Progress = Callable[[str], None]
@@ -166,11 +167,12 @@ def import_graph(model: Any, dims: Mapping[str, int] | None, say: Progress) -> G
 def optimized(graph: Graph, target: Llvm, say: Progress = lambda _: None) -> Graph:
     """The graph after all passes, constants worked out by the target's code."""
     say("optimising the graph")
+    from planish.compiler.graph.subgraphs import everywhere
     from planish.compiler.pipeline import GRAPH_PASSES, run
     from planish.folding import fold_by_kernels
 
     graph = run(graph, GRAPH_PASSES)
-    folded = fold_by_kernels(graph, target)
+    folded = everywhere(graph, lambda g: fold_by_kernels(g, target))
     return graph if folded is graph else run(folded, GRAPH_PASSES)
 
 
@@ -198,16 +200,37 @@ def _threads_of(target: Target) -> int:
 
 def with_work(program: Program) -> Program:
     """The program with the steps saying how much they have to do."""
-    from planish.compiler.expr.nodes import substitute
     from planish.compiler.loop.work import argument_bytes, flops
 
     functions = {name: (flops(f), argument_bytes(f)) for name, f in program.functions.items()}
-    steps = []
-    for step in program.steps:
-        symbols = dict(zip(program.functions[step.function].symbols, step.symbols, strict=True))
-        work, moved = (substitute(e, symbols) for e in functions[step.function])
-        steps.append(replace(step, flops=work, bytes=moved))
-    return replace(program, steps=tuple(steps))
+    symbols = {name: f.symbols for name, f in program.functions.items()}
+    return replace(program, steps=_worked(program.steps, functions, symbols))
+
+
+def _worked(
+    steps: Sequence[Step | Branch],
+    work: Mapping[str, tuple[Expr, Expr]],
+    symbols: Mapping[str, Sequence[Var]],
+) -> tuple[Step | Branch, ...]:
+    """The steps with the work of their functions, branches with that of their larger side."""
+    from planish.compiler.expr.nodes import as_expr, maximum, substitute
+    from planish.compiler.program import Branch
+
+    out: list[Step | Branch] = []
+    for step in steps:
+        if isinstance(step, Branch):
+            sides = [_worked(side, work, symbols) for side in (step.then, step.other)]
+            flops = [sum((s.flops for s in side), as_expr(0)) for side in sides]
+            moved = [sum((s.bytes for s in side), as_expr(0)) for side in sides]
+            then, other = sides
+            out.append(
+                Branch(step.condition, then, other, step.origin, maximum(*flops), maximum(*moved))
+            )
+            continue
+        values = dict(zip(symbols[step.function], step.symbols, strict=True))
+        done, size = (substitute(e, values) for e in work[step.function])
+        out.append(replace(step, flops=done, bytes=size))
+    return tuple(out)
 
 
 def kernel_texts(program: Program, target: Llvm) -> list[str]:
@@ -223,6 +246,7 @@ def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> 
 
     Errors: CodegenError.
     """
+    from planish.compiler.program import calls
     from planish.targets.llvm.entry import entry_ir
     from planish.targets.llvm.native import object_code
 
@@ -231,7 +255,7 @@ def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> 
     say(f"generating {functions}")
     texts = kernel_texts(program, target)
     say(f"compiling {functions}")
-    called = tuple(dict.fromkeys(step.function for step in program.steps))
+    called = tuple(dict.fromkeys(step.function for step in calls(program.steps)))
     return (
         object_code(texts, target, exports=called),
         object_code(entry_ir(program), target, level=0),

@@ -38,7 +38,7 @@ def compile_model(args: Namespace, say: Progress) -> int:
     say(f"writing {args.output}")
     module.save(args.output)
     size = args.output.stat().st_size
-    functions = len({s.function for s in module.interface.steps})
+    functions = len(module.provenance.get("traces", {}))
     if args.json:
         _write_json(
             {

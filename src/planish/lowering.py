@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
+from planish.compiler.expr.simplify import simplify
 from planish.compiler.graph.fuse import Group, Kinds, fuse, singletons
 from planish.compiler.graph.ir import Array, Graph, Node, Value
 from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
@@ -23,8 +24,9 @@ from planish.compiler.loop.lower import lower
 from planish.compiler.loop.slots import with_slots
 from planish.compiler.loop.text import show
 from planish.compiler.machine import Machine
+from planish.compiler.ops.control import If
 from planish.compiler.ops.shape import Reshape
-from planish.compiler.program import Place, Port, Program, Step
+from planish.compiler.program import Branch, Place, Port, Program, Step
 from planish.runtime.memory import aligned_copy
 from planish.schedules.rules import default_schedule
 from planish.schedules.schedule import Schedule
@@ -41,8 +43,7 @@ def compile_graph(
     graph: Graph, machine: Machine, threads: int = 1, optimize: bool = True
 ) -> Program:
     """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node."""
-    groups = fuse(graph) if optimize else singletons(graph)
-    return _Assembly(graph, _Kernels(machine, threads, optimize)).program(groups)
+    return _Assembly(graph, _Kernels(machine, threads, optimize), _Constants()).program()
 
 
 # ------------------------------------------------------------------------------------- functions
@@ -197,38 +198,87 @@ class _Call:
         return sum(sizes, n.as_expr(0))
 
 
-class _Assembly:
-    """Puts the program of a graph together."""
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """A node that runs one of two graphs: the steps of both.
 
-    def __init__(self, graph: Graph, kernels: _Kernels) -> None:
-        self.graph, self.kernels, self.constants = graph, kernels, _Constants()
-        self.known: dict[Value, Array] = dict(graph.constants)
+    Places in the steps are as if each graph were a program of its own, except for constants.
+    """
+
+    inputs: tuple[Value, ...]  # the condition, then what the branches take
+    outputs: tuple[Value, ...]
+    sides: tuple[tuple[Step | Branch, ...], tuple[Step | Branch, ...]]
+    scratch_bytes: Expr  # the arena of either
+    origin: tuple[str, ...]
+
+
+_Work: TypeAlias = "_Call | _Choice"
+
+
+class _Assembly:
+    """Puts the program of a graph together, or the steps of a subgraph.
+
+    ``known`` are the arrays of inputs of a subgraph that are constants around it.
+    """
+
+    def __init__(
+        self, graph: Graph, kernels: _Kernels, constants: _Constants, known: Arrays | None = None
+    ) -> None:
+        self.graph, self.kernels, self.constants = graph, kernels, constants
+        self.arrays: Arrays = {**graph.constants, **(known or {})}
+        self.known: dict[Value, Array] = dict(self.arrays)
         self.kinds = Kinds()
         self._source: dict[Value, Value] = {}  # what a view is a view of
 
-    def program(self, groups: Iterable[Group]) -> Program:
+    def program(self) -> Program:
         graph = self.graph
-        calls: list[_Call] = []
-        for group in groups:
-            if group.kind == "view":
-                self._view(group.nodes[0])
-            else:
-                calls.append(self._call(group))
-        outputs, copies = self._outputs()
-        calls += copies
-        places, arena_bytes, scratch = self._places(calls, outputs)
+        steps, arena_bytes = self.steps()
         return Program(
             graph.name,
             _ports(graph.input_names, graph.inputs),
             _ports(graph.output_names, graph.outputs),
             graph.symbols,
             {k.func.name: k.func for k in self.kernels},
-            tuple(self._step(c, places, s) for c, s in zip(calls, scratch, strict=True)),
+            steps,
             tuple(self.constants.arrays),
             arena_bytes,
             graph.constraints,
             graph.defaults,
             {k.func.name: k.trace for k in self.kernels},
+        )
+
+    def steps(self) -> tuple[tuple[Step | Branch, ...], Expr]:
+        """The steps of the graph, and the bytes of their arena."""
+        groups = fuse(self.graph) if self.kernels.optimize else singletons(self.graph)
+        work: list[_Work] = []
+        for group in groups:
+            (first, *_) = group.nodes
+            if group.kind == "view":
+                self._view(first)
+            elif isinstance(first.op, If):
+                work.append(self._choice(first, first.op))
+            else:
+                work.append(self._call(group))
+        outputs, copies = self._outputs()
+        work += copies
+        places, arena_bytes, scratch = self._places(work, outputs)
+        steps = tuple(self._step(w, places, s) for w, s in zip(work, scratch, strict=True))
+        return steps, arena_bytes
+
+    def _choice(self, node: Node, op: If) -> _Choice:
+        inputs = node.operands
+        sides = []
+        for graph in op.branches:
+            given = zip(graph.inputs, inputs[1:], strict=True)
+            known = {inner: self.known[v] for inner, v in given if v in self.known}
+            sides.append(_Assembly(graph, self.kernels, self.constants, known).steps())
+        (then, then_bytes), (other, other_bytes) = sides
+        return _Choice(
+            inputs,
+            node.outputs,
+            (then, other),
+            simplify(n.maximum(then_bytes, other_bytes)),
+            (node.origin or node.outputs[0].name,),
         )
 
     def source(self, v: Value) -> Value:
@@ -277,7 +327,7 @@ class _Assembly:
         return places, copies
 
     def _places(
-        self, calls: Sequence[_Call], outputs: Mapping[Value, Place]
+        self, calls: Sequence[_Work], outputs: Mapping[Value, Place]
     ) -> tuple[dict[Value, Place], Expr, list[Place]]:
         """Where values are, the arena's bytes, and where each call has its scratch."""
         places = {v: Place("input", k) for k, v in enumerate(self.graph.inputs)} | {**outputs}
@@ -285,7 +335,7 @@ class _Assembly:
         last: dict[Value, int] = {}
         for k, call in enumerate(calls):
             for v in map(self.source, (*call.outputs, *call.inputs)):
-                if v not in places and v not in self.graph.constants:
+                if v not in places and v not in self.arrays:
                     first.setdefault(v, k)
                     last[v] = k
         lifetimes = [
@@ -297,18 +347,50 @@ class _Assembly:
         places |= {v: arena(offset) for v, offset in zip(first, offsets, strict=False)}
         return places, arena_bytes, scratch
 
-    def _step(self, call: _Call, places: Mapping[Value, Place], scratch: Place) -> Step:
-        arguments = []
-        for k, v in enumerate(call.inputs):
-            layouts = call.kernel.layouts.get(k, ())
-            if v in self.known:
-                arguments.append(self.constants.place(self.known[v], layouts))
-            elif (source := self.source(v)) in self.graph.constants:  # a view of unknown shape
-                arguments.append(self.constants.place(self.graph.constants[source], ()))
-            else:
-                arguments.append(places[source])
-        arguments += [places[v] for v in call.outputs]
-        return Step(call.kernel.func.name, tuple(arguments), call.symbols, scratch, call.origin)
+    def _step(self, work: _Work, places: Mapping[Value, Place], scratch: Place) -> Step | Branch:
+        if isinstance(work, _Choice):
+            return self._branch(work, places, scratch)
+        layouts = work.kernel.layouts
+        arguments = [self._place(v, places, layouts.get(k, ())) for k, v in enumerate(work.inputs)]
+        arguments += [places[v] for v in work.outputs]
+        return Step(work.kernel.func.name, tuple(arguments), work.symbols, scratch, work.origin)
+
+    def _place(
+        self, v: Value, places: Mapping[Value, Place], layouts: tuple[Layout, ...] = ()
+    ) -> Place:
+        """Where a value is read."""
+        if v in self.known:
+            return self.constants.place(self.known[v], layouts)
+        if (source := self.source(v)) in self.arrays:  # a view of unknown shape
+            return self.constants.place(self.arrays[source], ())
+        return places[source]
+
+    def _branch(self, choice: _Choice, places: Mapping[Value, Place], scratch: Place) -> Branch:
+        condition, *inputs = choice.inputs
+
+        def place(inner: Place) -> Place:
+            """Where a place of a branch is in this graph."""
+            match inner.kind:
+                case "input":
+                    outer = self._place(inputs[inner.index], places)
+                case "output":
+                    outer = places[choice.outputs[inner.index]]
+                case "arena":
+                    outer = scratch
+                case "constant":
+                    return inner
+            return replace(outer, offset=simplify(outer.offset + inner.offset))
+
+        then, other = (tuple(_moved(s, place) for s in side) for side in choice.sides)
+        return Branch(self._place(condition, places), then, other, choice.origin)
+
+
+def _moved(step: Step | Branch, place: Callable[[Place], Place]) -> Step | Branch:
+    """The step of a branch with its places as the graph around it has them."""
+    if isinstance(step, Branch):
+        then, other = (tuple(_moved(s, place) for s in side) for side in (step.then, step.other))
+        return replace(step, condition=place(step.condition), then=then, other=other)
+    return replace(step, arguments=tuple(map(place, step.arguments)), scratch=place(step.scratch))
 
 
 def _ports(names: Sequence[str], values: Sequence[Value]) -> tuple[Port, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 How: TypeAlias = Literal["handled", "expanded", "function", "missing"]
 
 FIRST_OPSET: Final = 7  # forms that only older models use are no matter
-BRANCHES: Final = "If"  # the importer follows the branch itself, for a condition that it knows
+BRANCHES: Final = "If"  # the importer builds its branches itself
 
 
 @dataclass(frozen=True)

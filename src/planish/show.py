@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from planish.build import import_graph, kernel_texts, make_program, optimized
 from planish.compiler.errors import TypeCheckError
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from planish.compiler.graph.ir import Graph
     from planish.compiler.program import Program
     from planish.targets.llvm.target import Llvm
+
+    Grouped: TypeAlias = Callable[[Graph], tuple[Group, ...]]
 
 STAGES: Final = ("graph", "fused", "lowered", "loops", "llvm", "asm")
 
@@ -42,8 +46,7 @@ def stage_text(
         from planish.compiler.graph.fuse import fuse, singletons
 
         graph = optimized(graph, target) if optimize else graph
-        groups = fuse(graph) if optimize else singletons(graph)
-        return (_fused if stage == "fused" else _lowered)(graph, groups)
+        return (_fused if stage == "fused" else _lowered)(graph, fuse if optimize else singletons)
     program = make_program(graph, target, threads, optimize, lambda _: None)
     if stage == "loops":
         return "\n\n".join(_scheduled(program))
@@ -57,33 +60,49 @@ def stage_text(
     return assembly(texts, target).rstrip()
 
 
-def _fused(graph: Graph, groups: tuple[Group, ...]) -> str:
+def _fused(graph: Graph, grouped: Grouped) -> str:
     """The graph, a comment in front of the nodes of each kernel; it parses as any graph's text."""
     from planish.compiler.graph.text import show
 
+    groups = grouped(graph)
     graph = graph.with_(nodes=tuple(node for group in groups for node in group.nodes))
     lines = show(graph).rstrip().splitlines()
-    head = lines[: len(lines) - len(graph.nodes)]
-    nodes = iter(lines[len(head) :])
+    own = [k for k, line in enumerate(lines) if not re.match("     |    def ", line)]
+    ends = own[len(own) - len(graph.nodes) - 1 :]  # of the head, and of each node with its graphs
+    head = lines[: ends[0] + 1]
+    nodes = iter([lines[a + 1 : b + 1] for a, b in pairwise(ends)])
     kernel = 0
     for group in groups:
         if group.kind == "view":
             head.append("    # a view: no code")
+        elif group.nodes[0].op.graphs:
+            head.append("    # kernels of their own in the graphs")
         else:
             head.append(f"    # kernel {kernel}: {group.kind}")
             kernel += 1
-        head += [next(nodes) for _ in group.nodes]
+        head += [line for _ in group.nodes for line in next(nodes)]
     return "\n".join(head)
 
 
-def _lowered(graph: Graph, groups: tuple[Group, ...]) -> str:
+def _kernels(graph: Graph, grouped: Grouped) -> Iterator[tuple[Group, Graph]]:
+    """The groups of a graph that are functions, those in subgraphs too, with their graphs."""
+    for group in grouped(graph):
+        graphs = group.nodes[0].op.graphs
+        for inner in graphs.values():
+            yield from _kernels(inner, grouped)
+        if group.kind != "view" and not graphs:
+            yield group, graph
+
+
+def _lowered(graph: Graph, grouped: Grouped) -> str:
     """The functions of the kernels, those that are equal up to names once."""
     from planish.compiler.graph.fuse import Kinds
     from planish.compiler.loop.text import canonical, show
     from planish.lowering import group_label, lower_group
 
-    kernels = [group for group in groups if group.kind != "view"]
-    functions = [canonical(lower_group(group, graph.constants)) for group in kernels]
+    found = list(_kernels(graph, grouped))
+    kernels = [group for group, _ in found]
+    functions = [canonical(lower_group(group, inside.constants)) for group, inside in found]
     numbers: dict[str, list[int]] = {}
     for number, func in enumerate(functions):
         numbers.setdefault(show(func), []).append(number)
@@ -97,8 +116,10 @@ def _lowered(graph: Graph, groups: tuple[Group, ...]) -> str:
 
 def _scheduled(program: Program) -> Iterator[str]:
     """Each function, after the nodes that it computes and the trace that made it."""
+    from planish.compiler.program import calls
+
     for name, func in program.functions.items():
-        calls = [step.origin for step in program.steps if step.function == name]
-        heads = [f"# computes {', '.join(origin)}" for origin in dict.fromkeys(calls)]
+        origins = [step.origin for step in calls(program.steps) if step.function == name]
+        heads = [f"# computes {', '.join(origin)}" for origin in dict.fromkeys(origins)]
         trace = [f"#     {line}" for line in program.traces.get(name, "").splitlines()]
         yield "\n".join([*heads, *trace, repr(func)])

@@ -5,9 +5,10 @@ says. ``void planish_profile(ptr slots, ptr nanoseconds)`` does the same and wri
 step took.
 
 Every step is a small function of its own that computes its arguments from the slots; one entry
-point calls them all, the other goes through a table of them. The module is compiled apart from
-the kernels and without effort (``level=0``): its code takes no time, but a model has hundreds of
-steps. Offsets and sizes are computed here, natively: integer arithmetic as in Python, except that
+point calls them all, the other goes through a table of them. A branch is such a function too: it
+calls the steps of the side that its condition chooses. The module is compiled apart from the
+kernels and without effort (``level=0``): its code takes no time, but a model has hundreds of steps.
+Offsets and sizes are computed here, natively: integer arithmetic as in Python, except that
 a division by zero gives zero, since a trap would take the process down.
 """
 
@@ -19,7 +20,15 @@ from planish.compiler.dtypes import BOOL, I64, DType
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var, walk
-from planish.compiler.program import Place, Program, SlotLayout, Step, slot_layout
+from planish.compiler.program import (
+    Branch,
+    Place,
+    Program,
+    SlotLayout,
+    Step,
+    calls,
+    slot_layout,
+)
 
 from .symbols import MAIN, PROFILE
 
@@ -39,13 +48,13 @@ def entry_ir(program: Program) -> str:
     """
     layout = slot_layout(program)
     symbols = {s: layout.symbol(k) for k, s in enumerate(program.symbols)}
-    steps = [_step(k, step, layout, symbols) for k, step in enumerate(program.steps)]
+    steps = [_step(str(k), step, layout, symbols) for k, step in enumerate(program.steps)]
     return "\n".join([*_declarations(program), *steps, _entries(len(steps))])
 
 
 def _declarations(program: Program) -> list[str]:
     seen: dict[str, str] = {}
-    for step in program.steps:
+    for step in calls(program.steps):
         types = ["ptr"] * len(step.arguments) + ["i64"] * len(step.symbols) + ["ptr", "ptr", "i64"]
         line = f'declare void @"{step.function}"({", ".join(types)})'
         if seen.setdefault(step.function, line) != line:
@@ -57,7 +66,14 @@ def _declarations(program: Program) -> list[str]:
     return lines
 
 
-def _step(number: int, step: Step, layout: SlotLayout, symbols: dict[Var, int]) -> str:
+def _step(number: str, step: Step | Branch, layout: SlotLayout, symbols: dict[Var, int]) -> str:
+    """A step's function, after those that it calls."""
+    if isinstance(step, Branch):
+        return _branch(number, step, layout, symbols)
+    return _call(number, step, layout, symbols)
+
+
+def _call(number: str, step: Step, layout: SlotLayout, symbols: dict[Var, int]) -> str:
     code = ScalarCode(symbols)
     arguments = [f"ptr {_address(place, layout, code)}" for place in step.arguments]
     arguments += [f"i64 {code.value(e)}" for e in step.symbols]
@@ -65,9 +81,26 @@ def _step(number: int, step: Step, layout: SlotLayout, symbols: dict[Var, int]) 
     arguments.append(f"ptr {code.slot(layout.POOL, 'ptr')}")
     arguments.append(f"i64 {code.slot(layout.THREADS, 'i64')}")
     code.lines.append(f'call void @"{step.function}"({", ".join(arguments)})')
-    body = "\n".join(f"  {line}" for line in code.lines)
-    head = f"define internal void @planish_step_{number}(ptr %slots) nounwind"
-    return f"{head} {{\n{body}\n  ret void\n}}"
+    return _function(number, [*code.lines, "ret void"])
+
+
+def _branch(number: str, step: Branch, layout: SlotLayout, symbols: dict[Var, int]) -> str:
+    code = ScalarCode(symbols)
+    byte = code.emit(f"load i8, ptr {_address(step.condition, layout, code)}")
+    chosen = code.emit(f"icmp ne i8 {byte}, 0")
+    lines = [*code.lines, f"br i1 {chosen}, label %then, label %other"]
+    functions = []
+    for label, steps in (("then", step.then), ("other", step.other)):
+        names = [f"{number}_{label}_{k}" for k in range(len(steps))]
+        functions += [_step(m, s, layout, symbols) for m, s in zip(names, steps, strict=True)]
+        inner = [f"call void @planish_step_{m}(ptr %slots)" for m in names]
+        lines += ["", f"{label}:", *inner, "ret void"]
+    return "\n".join([*functions, _function(number, lines)])
+
+
+def _function(number: str, lines: list[str]) -> str:
+    body = "\n".join(line if not line or line.endswith(":") else f"  {line}" for line in lines)
+    return f"define internal void @planish_step_{number}(ptr %slots) nounwind {{\n{body}\n}}"
 
 
 def _address(place: Place, layout: SlotLayout, code: ScalarCode) -> str:

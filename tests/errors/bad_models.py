@@ -154,12 +154,13 @@ refused("function_that_calls_itself", calls_itself)
 
 def branches() -> onnx.ModelProto:
     out = [onnx.ValueInfoProto(name="r")]
-    same = helper.make_graph([node("Relu", "x", "r")], "same", [], out)
-    choice = node("If", "c", "y", then_branch=same, else_branch=same)
+    short = helper.make_graph([node("Relu", "x", "r")], "short", [], out)
+    long = helper.make_graph([node("Concat", "x x", "r", axis=0)], "long", [], out)
+    choice = node("If", "c", "y", then_branch=short, else_branch=long)
     return model(choice, [floats(2), helper.make_tensor_value_info("c", TensorProto.BOOL, [])])
 
 
-refused("condition_on_data", branches)
+refused("branches_of_different_shapes", branches)
 
 # ------------------------------------------------------------------------------ types and shapes
 

@@ -12,9 +12,7 @@ from planish.compiler.errors import ScheduleError
 from planish.compiler.expr.nodes import free_vars
 from planish.compiler.loop import ir
 from planish.compiler.loop.interpret import interpret
-from planish.compiler.loop.ir import Function, Loop, Seq
-from planish.compiler.loop.verify import verify
-from planish.compiler.pipeline import LOOP_PASSES
+from planish.compiler.loop.ir import Function, Loop
 from planish.schedules import moves
 from planish.schedules.legality import GPU
 from planish.schedules.schedule import MOVES, Schedule
@@ -174,36 +172,8 @@ def attempt(s: Schedule, pick: Pick, only: Sequence[str] = ()) -> Schedule:
         return s
 
 
-def schedules(func: Function, pick: Pick, attempts: int) -> Schedule:
-    """A random schedule of a function."""
-    s = Schedule(func)
-    for _ in range(attempts):
-        s = attempt(s, pick)
-    return s
-
-
-def check(
-    s: Schedule,
-    inputs: Arrays,
-    symbols: Mapping[str, int],
-    wanted: Arrays,
-    passes: bool = True,
-) -> None:
-    """The schedule is well formed and means the same, also after each pass on loops."""
-    func = s.func
-    verify(func)
-    same(func, inputs, symbols, wanted)
-    for p in LOOP_PASSES if passes else ():
-        func = p.run(func)
-        p.check(func)
-        same(func, inputs, symbols, wanted)
-
-
 def same(func: Function, inputs: Arrays, symbols: Mapping[str, int], wanted: Arrays) -> None:
     found = interpret(func, inputs, symbols)
     for x, y in zip(found, wanted, strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
-
-
-assert Seq

@@ -11,18 +11,17 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import onnx
 import onnx.defs
 
-from planish.compiler.dtypes import I64
+from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import ImportModelError, ParseError, PlanishError, TypeCheckError
-from planish.compiler.expr.nodes import Const, Expr, Var, const
+from planish.compiler.expr.nodes import Const, Expr, Var, any_of, const, not_
 from planish.compiler.expr.sizes import number, volume
 from planish.compiler.graph.ir import (
     Array,
@@ -30,21 +29,24 @@ from planish.compiler.graph.ir import (
     GraphBuilder,
     TensorType,
     Value,
+    assume,
     collecting_assumptions,
     identifier,
     symbol_name,
 )
 from planish.compiler.graph.verify import verify
+from planish.compiler.ops.control import If
 
 from . import functions
 from .protos import attribute_subgraphs, check_node, load, sorted_nodes
 from .reader import HANDLERS, Item, NodeReader, ValueSequence
+from .scopes import Frame, Scope
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
 
-Names: TypeAlias = "dict[str, Item | None]"
-
+BRANCHES: Final = ("then_branch", "else_branch")
 _MAX_DEPTH: Final = 100  # of functions and branches within each other
 _SHOWN: Final = 8  # nodes within each other that an error names
+_NAMES: Final = {"then_branch": "then", "else_branch": "other"}
 _INSIDE: Final = " / "
 
 
@@ -82,38 +84,27 @@ def load_handlers() -> None:
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-@dataclass
-class Scope:
-    """What names mean in a graph, a branch or a function's body."""
-
-    names: Names
-    opsets: Mapping[str, int]
-    parent: Scope | None = None
-    tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
-    depth: int = 0
-    label: str = ""  # of the node that this is inside of
-
-    def holds(self, name: str) -> bool:
-        return name in self.names or name in self.tensors
-
-
 class _Importer:
     """One import."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None, dims: dict[str, int]) -> None:
         self.model, self.folder, self.dims = model, folder, dims
-        self.builder = GraphBuilder(identifier(_text_or(model.graph.name, "graph")))
+        self.frame = Frame(GraphBuilder(identifier(_text_or(model.graph.name, "graph"))))
         self.symbols: dict[str, Expr] = {}  # by the model's names
         self.printed: dict[str, str] = {}  # model's name of a symbol: the one that is printed
         self.used_dims: set[str] = set()
         self.functions = functions.by_key(model.functions)
+
+    @property
+    def builder(self) -> GraphBuilder:
+        return self.frame.builder
 
     # ------------------------------------------------------------------------- the graph
 
     def run(self) -> Graph:
         graph = self.model.graph
         opsets = _opsets(self.model.opset_import)
-        scope = Scope({}, opsets)
+        scope = Scope({}, opsets, self.frame)
         self.collect_tensors(graph, scope)
         self.make_inputs(graph, scope)
         self.run_nodes(graph.node, scope)
@@ -263,12 +254,12 @@ class _Importer:
         """What a name means; initialisers become constants when they are first asked for."""
         at: Scope | None = scope
         while at is not None:
-            if name in at.names:
-                return at.names[name]
-            if name in at.tensors:
+            if name not in at.names and name in at.tensors:
                 array = self.array(at.tensors[name], f"initialiser {name!r}")
-                value = at.names[name] = self.builder.constant(array, name)
-                return value
+                at.names[name] = at.frame.builder.constant(array, name)
+            if name in at.names:
+                item = at.names[name]
+                return None if item is None else self.frame.take(item, at.frame)
             at = at.parent
         raise ImportModelError(f"{what} is {name!r}, which nothing makes")
 
@@ -383,6 +374,7 @@ class _Importer:
         inner = Scope(
             dict(zip(names, padded, strict=True)),
             {**scope.opsets, **_opsets(function.opset_import)},
+            self.frame,
             depth=scope.depth + 1,
             label=_label(node, scope),
         )
@@ -396,30 +388,96 @@ class _Importer:
     def branch(
         self, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
     ) -> list[Item | None]:
-        """If: the branch that a known condition chooses."""
-        condition = inputs[0] if inputs else None
+        """If: the branch that a known condition chooses, or a node with both."""
+        condition = inputs[0] if len(inputs) == 1 else None
         if not isinstance(condition, Value):
             raise ImportModelError("the condition is missing")
-        chosen = condition.content
-        if chosen is None or len(chosen) != 1 or not isinstance(chosen[0], Const):
-            raise ImportModelError(
-                f"the condition {condition!r} depends on the data",
-                hint="only conditions that follow from shapes and constants are supported here",
-            )
+        if condition.type.dtype is not BOOL:
+            raise ImportModelError(f"the condition {condition!r} is no bool")
         graphs = attribute_subgraphs(node)
-        name = "then_branch" if chosen[0].value else "else_branch"
-        if name not in graphs:
-            raise ImportModelError(f"attribute {name} is missing")
-        graph = graphs[name]
-        inner = Scope({}, scope.opsets, scope, depth=scope.depth + 1, label=_label(node, scope))
+        for a in node.attribute:
+            if a.name not in BRANCHES:
+                raise ImportModelError(f"attribute {a.name} is not supported")
+        for name in BRANCHES:
+            if name not in graphs:
+                raise ImportModelError(f"attribute {name} is missing")
+        match condition.content:
+            case (Const(chosen),):
+                name = BRANCHES[0] if chosen else BRANCHES[1]
+                return self.run_branch(name, graphs[name], node, scope)
+            case _:
+                return self.choice(condition, graphs, node, scope)
+
+    def run_branch(
+        self, name: str, graph: onnx.GraphProto, node: onnx.NodeProto, scope: Scope
+    ) -> list[Item | None]:
+        """The results of a branch whose nodes are put into the present graph."""
+        inner = Scope(
+            {}, scope.opsets, self.frame, scope, depth=scope.depth + 1, label=_label(node, scope)
+        )
         if inner.depth >= _MAX_DEPTH:
             raise ImportModelError("the model is nested too deeply")
+        if graph.input:
+            raise ImportModelError(f"{name} has inputs")
         self.collect_tensors(graph, inner)
         self.run_nodes(graph.node, inner)
         return [
             self.lookup(text(out.name, "an output"), inner, f"an output of {name}")
             for out in graph.output
         ]
+
+    def choice(
+        self,
+        condition: Value,
+        graphs: Mapping[str, onnx.GraphProto],
+        node: onnx.NodeProto,
+        scope: Scope,
+    ) -> list[Item | None]:
+        """A node that runs one of two branches."""
+        around = self.frame
+        frames, results = [], []
+        for name in BRANCHES:
+            self.frame = Frame(GraphBuilder(_NAMES[name]), around)
+            try:
+                found = self.run_branch(name, graphs[name], node, scope)
+            finally:
+                frame, self.frame = self.frame, around
+            values = [v for v in found if isinstance(v, Value)]
+            if len(values) < len(found):
+                raise ImportModelError(
+                    f"{name} gives a sequence, and which branch runs depends on the data"
+                )
+            if not values:
+                raise ImportModelError(f"{name} gives nothing")
+            frames.append(frame)
+            results.append(values)
+        # What is constant here is one in the branch too: all else is an input of both.
+        taken = [
+            v
+            for v in dict.fromkeys(v for f in frames for v in f.taken)
+            if v not in around.builder.constants
+        ]
+        for k, frame in enumerate(frames):
+            own = frame.builder
+            own.inputs = [frame.taken.get(v) or Value(own.fresh(v.name), v.type) for v in taken]
+            self.assume_in_branch(own, condition, k == 0)
+        then, other = (f.builder.finish(r) for f, r in zip(frames, results, strict=True))
+        origin = node.name or next(iter(node.output), node.op_type)
+        names = list(node.output)
+        return list(
+            self.builder.apply(If(then, other), condition, *taken, names=names, origin=origin)
+        )
+
+    def assume_in_branch(self, branch: GraphBuilder, condition: Value, wanted: bool) -> None:
+        """Conditions on sizes that a branch relies on: of all calls, but where it never runs."""
+        runs = condition.content[0] if condition.content else None
+        with collecting_assumptions(self.builder.constraints):
+            for needed in branch.constraints:
+                if runs is None:
+                    assume(needed)
+                else:
+                    assume(any_of(not_(runs) if wanted else runs, needed))
+        branch.constraints.clear()
 
 
 def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportModelError:

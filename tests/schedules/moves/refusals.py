@@ -1,7 +1,7 @@
 """Moves that are not legal, and what is said of them: one file of cases for each module of moves.
 
-A file has programs, each after a line ``=== NAME``, and cases: after a line ``--- NAME``, the moves on
-that program, a line ``refused:``, and the whole text of the error.
+A file has programs, each after a line ``=== NAME``, and cases: after a line ``--- NAME``, the
+moves on that program, a line ``refused:``, and the whole text of the error.
 """
 
 from __future__ import annotations

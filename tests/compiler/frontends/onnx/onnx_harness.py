@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from planish.compiler.frontends.onnx.importer import import_model
 from planish.compiler.graph.ir import Array, Graph
 from planish.compiler.graph.reference import run_reference
-from planish.compiler.graph.text import parse, show
+from planish.compiler.graph.text import large_constants, parse, show
 from planish.compiler.graph.verify import verify
 
 Inputs: TypeAlias = Mapping[str, Array]
@@ -140,7 +140,7 @@ def check(
 def round_trip(graph: Graph) -> None:
     """The graph's text parses back to the same text."""
     text = show(graph)
-    arrays = {**{v.name: a for v, a in graph.constants.items()}, **graph.defaults}
+    arrays = large_constants(graph)
     assert show(parse(text, arrays)) == text
 
 

@@ -1,0 +1,60 @@
+"""What names mean while a model is read, and the graphs that are being built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import onnx
+
+from planish.compiler.graph.ir import GraphBuilder, Value
+
+from .reader import Item, ValueSequence
+
+Names: TypeAlias = "dict[str, Item | None]"
+
+
+@dataclass(eq=False)
+class Frame:
+    """A graph that is being built; ``taken`` is what it takes from the one around it, by value."""
+
+    builder: GraphBuilder
+    parent: Frame | None = None
+    taken: dict[Value, Value] = field(default_factory=dict)
+
+    def take(self, item: Item, home: Frame) -> Item:
+        """What stands here for an item of ``home``, which is this graph or one around it."""
+        if self is home or self.parent is None:
+            return item
+        if isinstance(item, ValueSequence):
+            return ValueSequence(tuple(self._value(v, home) for v in item.items))
+        return self._value(item, home)
+
+    def _value(self, item: Value, home: Frame) -> Value:
+        if self is home or self.parent is None:
+            return item
+        outer = self.parent._value(item, home)
+        if outer not in self.taken:
+            array = self.parent.builder.constants.get(outer)
+            if array is not None:
+                self.taken[outer] = self.builder.constant(array, outer.name)
+            else:
+                self.taken[outer] = Value(self.builder.fresh(outer.name), outer.type, outer.content)
+        return self.taken[outer]
+
+
+@dataclass
+class Scope:
+    """What names mean in a graph, a branch or a function's body."""
+
+    names: Names
+    opsets: Mapping[str, int]
+    frame: Frame
+    parent: Scope | None = None
+    tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
+    depth: int = 0
+    label: str = ""  # of the node that this is inside of
+
+    def holds(self, name: str) -> bool:
+        return name in self.names or name in self.tensors

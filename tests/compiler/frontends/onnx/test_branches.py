@@ -1,0 +1,161 @@
+"""The operator If: branches that are known, and branches that the data choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from harness import check, model_of, node
+from onnx import helper, numpy_helper
+
+from planish.compiler.errors import ImportModelError
+from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.graph.ir import Array, Graph
+from planish.compiler.ops.control import If
+
+OPSETS = (1, 11, 13, 16, 19, 21, 23, 24, onnx.defs.onnx_opset_version())
+
+
+def graph(
+    nodes: Sequence[onnx.NodeProto], outputs: str, constants: dict[str, Array] | None = None
+) -> onnx.GraphProto:
+    return helper.make_graph(
+        list(nodes),
+        "sub_graph",
+        [],
+        [onnx.ValueInfoProto(name=name) for name in outputs.split()],
+        [numpy_helper.from_array(a, name) for name, a in (constants or {}).items()],
+    )
+
+
+def choice(
+    then: onnx.GraphProto, other: onnx.GraphProto, outputs: str = "out", condition: str = "c"
+) -> onnx.NodeProto:
+    return node("If", condition, outputs, then_branch=then, else_branch=other)
+
+
+def f32(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def op_of(g: Graph) -> If:
+    (found,) = (n.op for n in g.nodes if isinstance(n.op, If))
+    return found
+
+
+def both(
+    nodes: onnx.NodeProto | list[onnx.NodeProto], inputs: dict[str, Array], **options: Any
+) -> Graph:
+    """Checked with a condition ``c`` of either value."""
+    for c in (True, False):
+        found = check(nodes, {**inputs, "c": np.array(c)}, **options)
+    return found
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_either_branch_runs(opset: int) -> None:
+    then = graph([node("Transpose", "x", "r", perm=[1, 0])], "r")
+    made = choice(then, graph([node("Identity", "x", "s")], "s"))
+    x = f32(3, 3)
+    for c, want in ((True, x.T), (False, x)):
+        found = check(
+            model_of(made, {"x": x, "c": np.array(c)}, opset=opset),
+            {"x": x, "c": np.array(c)},
+            want=[want],
+        )
+        assert [len(g.inputs) for g in op_of(found).branches] == [1, 1]
+
+
+def test_branches_take_from_the_graph_around_them() -> None:
+    """Values that nodes make, inputs and initialisers; what one takes the other takes too."""
+    then = graph([node("Add", "t w", "r")], "r")
+    other = graph([node("Mul", "x v", "r")], "r", {"v": f32(3)})
+    nodes = [node("Relu", "x", "t"), choice(then, other)]
+    found = both(nodes, {"x": f32(2, 3)}, constants={"w": f32(3)}, symbolic=False)
+    op = op_of(found)
+    assert [len(g.inputs) for g in op.branches] == [2, 2]
+    assert [len(g.constants) for g in op.branches] == [1, 1]
+
+
+def test_branches_without_nodes() -> None:
+    """They give what is around them, twice, or a constant."""
+    then = graph([], "x x w")
+    other = graph([node("Neg", "x", "r")], "r x w")
+    x, w = f32(3), f32(1, 2)
+    for c, want in ((True, [x, x, w]), (False, [-x, x, w])):
+        inputs = {"x": x, "c": np.array(c)}
+        check(choice(then, other, "a b d"), inputs, constants={"w": w}, symbolic=False, want=want)
+
+
+def test_branches_within_branches() -> None:
+    """They take from all graphs around them; names of their own hide nothing after them."""
+    inner = choice(
+        graph([node("Add", "t u", "p")], "p"), graph([node("Sub", "w t", "p")], "p"), "q", "d"
+    )
+    then = graph([node("Exp", "x", "u"), inner], "q")
+    other = graph([node("Neg", "t", "q")], "q")
+    nodes = [node("Relu", "x", "t"), choice(then, other)]
+    for d in (True, False):
+        both(nodes, {"x": f32(2, 3), "d": np.array(d)}, constants={"w": f32(3)}, symbolic=False)
+
+
+def test_a_condition_of_shapes_is_known_or_not() -> None:
+    """Of fixed sizes the branch stands in the graph; of symbols the node stays."""
+    nodes = [
+        node("Size", "x", "size"),
+        node("Less", "size six", "small"),
+        choice(graph([node("Neg", "x", "r")], "r"), graph([node("Abs", "x", "r")], "r"),
+               condition="small"),
+    ]  # fmt: skip
+    for size in (5, 7):
+        found = check(nodes, {"x": f32(size)}, constants={"six": np.array(6)})
+        assert not any(isinstance(n.op, If) for n in found.nodes)
+    model = model_of(nodes, {"x": f32(5)}, constants={"six": np.array(6)}, symbolic=True)
+    op_of(import_model(model))
+
+
+def test_sizes_need_to_fit_only_where_a_branch_runs() -> None:
+    """What a branch relies on holds whenever it runs, if its condition follows from the sizes."""
+    nodes = [
+        node("Shape", "x", "m"), node("Shape", "y", "n"), node("Equal", "m n", "same"),
+        node("Squeeze", "same", "one"),
+        choice(graph([node("Add", "x y", "s"), node("ReduceSum", "s", "r")], "r"),
+               graph([node("ReduceSum", "x", "r")], "r"), condition="one"),
+    ]  # fmt: skip
+    check(nodes, {"x": f32(3), "y": f32(3)})
+    model = model_of(nodes, {"x": f32(3), "y": f32(4)}, symbolic=True)
+    x, y = f32(3), f32(4)
+    check(model, {"x": x, "y": y}, want=[x.sum(keepdims=True)])
+
+
+@pytest.mark.parametrize(
+    ("then", "other", "message"),
+    [
+        (([node("Neg", "x", "r")], "r"), ([node("Concat", "x x", "r", axis=0)], "r"),
+         r"branches give f32\[2\] and f32\[4\]"),
+        (([node("Neg", "x", "r")], "r"), ([node("Cast", "x", "r", to=7)], "r"),
+         r"branches give f32\[2\] and i64\[2\]"),
+        (([node("Neg", "x", "r")], "r"), ([node("Neg", "x", "r")], "r x"), "1 and 2 values"),
+        (([node("Frob", "x", "r")], "r"), ([], "x"), "there is no operator Frob"),
+        (([node("Neg", "z", "r")], "r"), ([], "x"), "'z', which nothing makes"),
+        (([node("SequenceConstruct", "x", "r")], "r"), ([], "x"), "gives a sequence"),
+    ],
+)  # fmt: skip
+def test_branches_that_are_refused(then: Any, other: Any, message: str) -> None:
+    model = model_of(choice(graph(*then), graph(*other)), {"x": f32(2), "c": np.array(True)})
+    with pytest.raises(ImportModelError, match=message):
+        import_model(model)
+
+
+def test_nodes_that_are_refused() -> None:
+    branch = graph([], "x")
+    for made, message in (
+        (node("If", "c", "out", then_branch=branch), "attribute else_branch is missing"),
+        (node("If", "c", "out", then_branch=branch, else_branch=branch, k=1), "attribute k"),
+        (node("If", "x", "out", then_branch=branch, else_branch=branch), "is no bool"),
+    ):
+        with pytest.raises(ImportModelError, match=message):
+            import_model(model_of(made, {"x": f32(2), "c": np.array(True)}))
