@@ -14,6 +14,7 @@ import planish
 from planish.compiler.frontends.onnx.importer import import_model
 from planish.compiler.graph.text import large_constants, parse, show
 from planish.compiler.graph.verify import verify
+from planish.targets.llvm.target import host
 
 RNG = np.random.default_rng(7)
 
@@ -125,7 +126,7 @@ def test_a_branch_is_one_step_of_a_profile() -> None:
 def test_the_text_of_an_optimised_graph_parses_back() -> None:
     from planish.build import optimized
 
-    for graph in (import_model(model()), optimized(import_model(model()))):
+    for graph in (import_model(model()), optimized(import_model(model()), host())):
         verify(graph)
         text = show(graph)
         assert show(parse(text, large_constants(graph))) == text
@@ -134,12 +135,11 @@ def test_the_text_of_an_optimised_graph_parses_back() -> None:
 def test_every_stage_shows_what_is_in_branches() -> None:
     from planish.build import optimized
     from planish.show import stage_text
-    from planish.targets.llvm.target import host
 
     m = model()
     fused = stage_text(m, "fused", host())
     assert "# kernels of their own in the graphs" in fused
-    arrays = large_constants(optimized(import_model(m)))
+    arrays = large_constants(optimized(import_model(m), host()))
     assert parse(fused, arrays).output_names == ("sum", "y", "z")
     for stage in ("lowered", "loops", "llvm"):
         assert "softmax" in stage_text(m, stage, host(), threads=1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from harness import check, model_of, node
+from onnx_harness import check, model_of, node
 from onnx import helper, numpy_helper
 
 from planish.compiler.errors import ImportModelError
