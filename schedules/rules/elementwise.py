@@ -53,8 +53,8 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
     if not loops:
         return s
     s = vector_innermost(s, name, machine, below)
-    if below == 0 and _result_bytes(s, name) >= max(machine.l3_bytes // 2, 1 << 20):
-        s = W.nontemporal(s, name)
+    if below == 0:
+        s = past_caches(s, name, machine)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
     if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:
         path = f"{name}.{outer[0].var.name}"
@@ -63,6 +63,13 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
             path = f"{name}.{outer[0].var.name}_{outer[1].var.name}"
         s = L.parallel(s, path)
     return s
+
+
+def past_caches(s: Schedule, name: str, machine: Machine) -> Schedule:
+    """Write a result past the caches if it is larger than what they would keep of it."""
+    if _result_bytes(s, name) < max(machine.l3_bytes // 2, 1 << 20):
+        return s
+    return W.nontemporal(s, name)
 
 
 def _result_bytes(s: Schedule, name: str) -> int:

@@ -16,7 +16,14 @@ from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
 from .analysis import operations, reductions, volume
-from .elementwise import MAX_INLINED, SERIAL_BELOW, flatten, lanes_for, vector_innermost
+from .elementwise import (
+    MAX_INLINED,
+    SERIAL_BELOW,
+    flatten,
+    lanes_for,
+    past_caches,
+    vector_innermost,
+)
 
 CHAINS = 4  # independent vectors of partial results: enough to hide the latency of one addition
 
@@ -67,6 +74,8 @@ def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
         else:
             s = flatten(s, b.name, below)
             s = vector_innermost(s, b.name, machine, below)
+    if s.block(out).combiner is None:
+        s = past_caches(s, out, machine)
     if axes and threads > 1 and _work(func) >= SERIAL_BELOW:
         s = L.parallel(s, f"{out}.{row}")
     return s

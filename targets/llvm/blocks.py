@@ -92,8 +92,8 @@ class Blocks(Memory):
     def _better_in_pieces(self, s: Block, live: int) -> bool:
         """Whether shorter vectors are better than a masked one.
 
-        A masked store of one narrow element must not come out: LLVM 20 writes more than that element
-        where it has just been truncated.
+        A masked store of one narrow element must not come out: LLVM 20 writes more than that
+        element where it has just been truncated.
         """
         buffer = self.buffers[s.buffer]
         return buffer.scope != "register" and (

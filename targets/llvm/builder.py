@@ -1,9 +1,9 @@
-"""Code as nested levels of basic blocks, so that what does not change in a loop is emitted outside it.
+"""Code as nested levels of basic blocks: what does not change in a loop is emitted outside of it.
 
-A level is the inside of a function, of a loop or of a branch. While an inner level is being built, the outer ones
-remain open: an instruction that depends on outer variables only is appended there, before the branch into the inner
-level, and is found again in that level's cache. So addresses and index arithmetic stand in the outermost loop they can,
-without a pass that looks for them.
+A level is the inside of a function, of a loop or of a branch. While an inner level is being built,
+the outer ones remain open: an instruction that depends on outer variables only is appended there,
+before the branch into the inner level, and is found again in that level's cache. So addresses and
+index arithmetic stand in the outermost loop they can, without a pass that looks for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .values import Val
 
 @dataclass(slots=True)
 class Level:
-    """One nesting depth: the code of its blocks so far, the label of the last, and what it has computed."""
+    """One depth: the code of its blocks so far, the label of the last, and what it has computed."""
 
     label: str
     lines: list[str] = field(default_factory=list)

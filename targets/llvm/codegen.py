@@ -1,8 +1,9 @@
 """Scheduled functions as LLVM IR.
 
-Loops become rotated loops with the live elements of register buffers as phis; unrolled loops are repeated here, before
-LLVM sees them; a vector loop is one block on vectors; a parallel loop's body becomes a function of its own that is
-given ranges of iterations as chunks. LLVM's optimiser has nothing left to do and is not run.
+Loops become rotated loops with the live elements of register buffers as phis; unrolled loops are
+repeated here, before LLVM sees them; a vector loop is one block on vectors; a parallel loop's body
+becomes a function of its own that is given ranges of iterations as chunks. LLVM's optimiser has
+nothing left to do and is not run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ ALIGN: Final = 64
 def kernel_ir(func: Function, module: ModuleText, isa: Isa) -> None:
     """Add the code of a function (lowered by the loop passes) to a module.
 
-    Register buffers whose elements turn out not to be known when code is made are kept in memory instead.
+    Register buffers whose elements turn out not to be known when code is made are kept in memory
+    instead.
 
     Errors: CodegenError naming the function, and the block that cannot be compiled.
     """
@@ -65,7 +67,7 @@ def _located(error: PlanishError, where: str) -> PlanishError:
 
 
 class Kernel(Blocks):
-    """One LLVM function: the whole of a loop function, or the chunk of one of its parallel loops."""
+    """One LLVM function: a whole loop function, or the chunk of one of its parallel loops."""
 
     def __init__(
         self, func: Function, module: ModuleText, isa: Isa, parent: Kernel | None = None
@@ -392,12 +394,15 @@ class Kernel(Blocks):
 
 
 def _shared(func: Function) -> frozenset[str]:
-    """The local buffers that are of the call, rather than of each chunk: what a parallel loop has not stored itself
-    before it reads it, or what is used outside of parallel loops too."""
+    """The local buffers that are of the call, rather than of each chunk.
+
+    A parallel loop reads them without having stored to them before, or they are used outside of
+    parallel loops too.
+    """
     out: set[str] = set()
 
     def visit(s: Stmt, seen: set[str] | None) -> None:
-        """``seen`` are the buffers that the parallel loop around has stored to; None outside of any."""
+        """``seen`` is what the parallel loop around has stored to; None outside of any."""
         if isinstance(s, Block):
             read = {x.buffer for x in ir.reads(s)} | ({s.buffer} if s.combiner else set())
             out.update({*read, s.buffer} if seen is None else read - seen)

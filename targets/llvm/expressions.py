@@ -1,8 +1,8 @@
 """Scalar expressions as LLVM instructions, on scalars or on vectors of lanes.
 
-Integers that depend on loop variables only (indices, conditions, sizes) are hoisted to the outermost level that
-knows their variables; everything else is emitted where it is used. In a vector loop an expression becomes a
-vector as soon as it depends on the loop's variable.
+Integers that depend on loop variables only (indices, conditions, sizes) are hoisted to the
+outermost level that knows their variables; everything else is emitted where it is used. In a vector
+loop an expression becomes a vector as soon as it depends on the loop's variable.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Bound:
 
 @dataclass(slots=True)
 class Scope:
-    """What variables are: constants of unrolled loops, registers, or the lanes of the vector loop."""
+    """What variables are: constants of unrolled loops, registers, or the vector loop's lanes."""
 
     consts: dict[Var, Const]
     bound: dict[Var, Bound]
@@ -88,8 +88,8 @@ class Scope:
 class Expressions(Operations):
     """Emits expressions; ``load`` is given by the memory side.
 
-    ``memo`` holds what an expression's evaluation has found so far, one dictionary for each ``select`` whose side is
-    being evaluated: what was found outside of it holds inside, too.
+    ``memo`` holds what an expression's evaluation has found so far, one dictionary for each
+    ``select`` whose side is being evaluated: what was found outside of it holds inside, too.
     """
 
     def __init__(self, builder: Builder, isa: Isa, scope: Scope) -> None:
@@ -119,7 +119,7 @@ class Expressions(Operations):
         return found
 
     def integer(self, e: Expr) -> tuple[str, int]:
-        """An integer or condition that depends on scalars only: its operand and the level that has it."""
+        """An integer or condition over scalars only: its operand and the level that has it."""
         e = self.resolve(e)
         levels = self.b.levels
         known = self._integers.get(e)

@@ -3,10 +3,11 @@
 Code calls nothing outside of itself and the pool. What LLVM would make a call of the C library of,
 because the CPU has no instruction for it, is written out here and in ``operations``:
 
-- without fused multiply-add, ``fma`` goes through float64 (or two float64), which rounds the same but for rare
-  cases; sums of products are a multiplication and an addition;
+- without fused multiply-add, ``fma`` goes through float64 (or two float64), which rounds the same
+  but for rare cases; sums of products are a multiplication and an addition;
 - without instructions that round to integers, adding and subtracting 2^23 (or 2^52) does it;
-- float16 without conversions, and bfloat16 always, are converted by integer arithmetic on their bits.
+- float16 without conversions, and bfloat16 always, are converted by integer arithmetic on their
+  bits.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ class Isa:
     def extreme(
         self, greatest: bool, dtype: DType, lanes: int
     ) -> tuple[str, tuple[str, ...]] | None:
-        """The intrinsic for "x if x > y else y" with its further operands, or None to compare and select.
+        """The intrinsic for "x if x > y else y", and its further operands.
 
-        On x86 the intrinsic keeps LLVM from making a masked store of a select that is stored over its own
-        operand, which is many times slower.
+        None: compare and select. On x86 the intrinsic keeps LLVM from making a masked store of a
+        select that is stored over its own operand, which is many times slower.
         """
         op = "max" if greatest else "min"
         if not self.name.startswith("avx") or dtype.name not in ("f32", "f64"):

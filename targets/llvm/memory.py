@@ -1,13 +1,14 @@
 """Loads, stores and register buffers.
 
-The flat index of an access is a linear form over loop variables. Its terms are added to the base pointer level by
-level, outermost first, and the constant comes last, so that an unrolled tile has one pointer and constant
-offsets. In a vector loop the coefficient of the loop's variable decides: 1 is a vector access, 0 a scalar one, anything else
-goes lane by lane.
+The flat index of an access is a linear form over loop variables. Its terms are added to the base
+pointer level by level, outermost first, and the constant comes last, so that an unrolled tile has
+one pointer and constant offsets. In a vector loop the coefficient of the loop's variable decides: 1
+is a vector access, 0 a scalar one, anything else goes lane by lane.
 
-Where a *guard* does not hold, memory is not touched: loads read zeros from elsewhere, or are masked. Guards are the
-conditions of a block on the lanes, and those of the ``select`` around a load. Indices that are read from memory are the
-operators' to keep inside a buffer; that a buffer has elements at all is tested here.
+Where a *guard* does not hold, memory is not touched: loads read zeros from elsewhere, or are
+masked. Guards are the conditions of a block on the lanes, and those of the ``select`` around a
+load. Indices that are read from memory are the operators' to keep inside a buffer; that a buffer
+has elements at all is tested here.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .builder import Builder
 from .expressions import Expressions, Scope, free
 from .isa import Isa
 from .registers import Registers
-from .values import Val, constant, lanes_type, memory_type, scalar_type, type_suffix
+from .values import Val, lanes_type, memory_type, scalar_type, type_suffix
 
 
 class Access(NamedTuple):
-    """A place in memory: a pointer and elements after it; ``stride`` in elements between lanes, None if irregular."""
+    """A place in memory: a pointer, elements after it, and between lanes (None if irregular)."""
 
     pointer: str
     offset: int
@@ -121,7 +122,7 @@ class Memory(Expressions):
         return Access(pointer, offset, stride)
 
     def irregular(self, e: Load) -> bool:
-        """Whether the lanes' elements do not stand apart by a fixed step: they may be the same one."""
+        """Whether no fixed step is between the lanes' elements: they may be the same one."""
         terms: list[tuple[int, Expr]] = []
         self._terms(self.flat(e.buffer, e.indices), 1, terms)
         moving = [(c, atom) for c, atom in terms if self.varies(atom)]
@@ -164,11 +165,9 @@ class Memory(Expressions):
         return out
 
     def _needed(self, buffer: Buffer, e: Load) -> tuple[Val, ...]:
-        """The guards that a load needs: what lies as the element that is stored needs the block's alone."""
-        if len(self.guards) > self.own_guards:
-            if self.place[1] == e.indices and self.place[0] == buffer.shape:
-                return tuple(self.guards[: self.own_guards])
-        return tuple(self.guards)
+        """The guards of a load; of an element that lies as the stored one does, the block's."""
+        beside = self.place == (buffer.shape, e.indices)
+        return tuple(self.guards[: self.own_guards] if beside else self.guards)
 
     def _loaded(self, key: tuple[Hashable, ...], guards: tuple[Val, ...]) -> Val | None:
         """What was loaded already, under the same guards or fewer."""
@@ -302,8 +301,10 @@ class Memory(Expressions):
                     del level.loaded[key]
 
     def _alignment(self, buffer: Buffer, indices: tuple[Expr, ...], access: Access) -> int:
-        """Bytes that a vector's address is a multiple of, if it is at least the vector: results are aligned
-        by their caller."""
+        """Bytes that a vector's address is a multiple of, if those are at least its size, else 0.
+
+        Results are aligned by their caller.
+        """
         terms: list[tuple[int, Expr]] = []
         offset = self._terms(self.flat(buffer.name, indices), 1, terms)
         size = buffer.dtype.bytes * self.scope.lanes
@@ -312,7 +313,10 @@ class Memory(Expressions):
         return size if aligned and size <= 64 else 0
 
     def _store_at(self, buffer: Buffer, pointer: str, v: Val, nontemporal: int = 0) -> None:
-        """A store under the present guards; ``nontemporal``: the alignment in bytes of one past the caches."""
+        """A store under the present guards.
+
+        ``nontemporal`` is the alignment in bytes of one past the caches, 0 for another.
+        """
         align = buffer.dtype.bytes
         if buffer.dtype is BOOL:
             t = lanes_type("i8", v.lanes)

@@ -1,7 +1,7 @@
 """Arithmetic on values in registers, scalars and vectors alike.
 
-float16 and bfloat16 are kept as their bits, ``i16``, and computed with in float32: each operation rounds to the type, as
-its meaning demands, and copies are exact on every CPU.
+float16 and bfloat16 are kept as their bits, ``i16``, and computed with in float32: each operation
+rounds to the type, as its meaning demands, and copies are exact on every CPU.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Operations:
         return self._fma_by_parts(x, y, z)
 
     def _fma_by_parts(self, x: Val, y: Val, z: Val) -> Val:
-        """In float64, by the errors of the product and the sum (Dekker 1971); plain where parts overflow."""
+        """In float64, by the errors of product and sum (Dekker 1971); plain if parts overflow."""
         mul, add, sub = (self._operation(k) for k in (n.Mul, n.Add, n.Sub))
         split = constant(134217729.0, F64, x.lanes)
 
@@ -319,7 +319,8 @@ class Operations:
         if how is None:
             return Val(v.text, dtype, v.lanes)
         if how.startswith("llvm."):
-            full = f"{how}.{type_suffix(scalar_type(dtype), v.lanes)}.{type_suffix(scalar_type(source), v.lanes)}"
+            types = (type_suffix(scalar_type(t), v.lanes) for t in (dtype, source))
+            full = ".".join((how, *types))
             self.b.module.declare(full, target, v.type)
             return Val(emit(f"call {target} @{full}({v.typed})"), dtype, v.lanes)
         return Val(emit(f"{how} {v.typed} to {target}"), dtype, v.lanes)

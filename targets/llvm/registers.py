@@ -1,7 +1,8 @@
-"""Register buffers: their live elements, as runs of neighbours that do not overlap, each a scalar or a vector.
+"""Register buffers: their live elements, as runs that do not overlap.
 
-A buffer whose elements cannot be told apart when code is made (an index that is not constant, runs that differ between
-two ways into a block) is *unfit*: its name is noted, and the function is made again with the buffer in memory.
+A run is a scalar or a vector of neighbours. A buffer whose elements cannot be told apart when code
+is made (an index that is not constant, runs that differ between two ways into a block) is *unfit*:
+its name is noted, and the function is made again with the buffer in memory.
 """
 
 from __future__ import annotations

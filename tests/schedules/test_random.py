@@ -19,7 +19,7 @@ from planish.schedules.trace import trace_from_json, trace_to_json
 from .programs import PROGRAMS, Program
 from .randomly import attempt, same
 
-FEW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=5, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=200, suppress_health_check=list(HealthCheck))
 
 

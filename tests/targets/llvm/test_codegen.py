@@ -51,41 +51,65 @@ def program(name: str, text: str, *sizes: Mapping[str, int]) -> None:
 
 # ------------------------------------------------------------------------------------------ loops
 
-program("serial", """
+program(
+    "serial",
+    """
 def f(x: f32[5, 7], *, y: f32[5, 7]):
     for i in serial(5):
         for j in serial(7):
             with block("y", i0=spatial(5, i), i1=spatial(7, j)):
                 y[i0, i1] = x[i0, i1] * f32(2.0) + f32(1.0)
-""")
-program("symbolic", """
+""",
+)
+program(
+    "symbolic",
+    """
 def f(x: f32[m, n], *, y: f32[m, n]):
     for i in serial(m):
         for j in serial(n):
             with block("y", i0=spatial(m, i), i1=spatial(n, j)):
                 y[i0, i1] = x[i0, i1] - f32(1.0)
-""", {"m": 3, "n": 5}, {"m": 0, "n": 5}, {"m": 3, "n": 0}, {"m": 1, "n": 1})
-program("unrolled", """
+""",
+    {"m": 3, "n": 5},
+    {"m": 0, "n": 5},
+    {"m": 3, "n": 0},
+    {"m": 1, "n": 1},
+)
+program(
+    "unrolled",
+    """
 def f(x: f32[6], *, y: f32[6]):
     for i in unrolled(6):
         with block("y", i0=spatial(6, i)):
             y[i0] = x[5 - i0]
-""")
-program("vector", """
+""",
+)
+program(
+    "vector",
+    """
 def f(x: f32[32], z: f32[4], *, y: f32[32]):
     for i in serial(4):
         for j in vector(8):
             with block("y", i0=spatial(4, i), i1=spatial(8, j)):
                 y[i0 * 8 + i1] = x[i0 * 8 + i1] * z[i0] + cast(i1, f32)
-""")
-program("parallel", """
+""",
+)
+program(
+    "parallel",
+    """
 def f(x: f32[n, 7], *, y: f32[n, 7]):
     for i in parallel(n):
         for j in serial(7):
             with block("y", i0=spatial(n, i), i1=spatial(7, j)):
                 y[i0, i1] = x[i0, i1] + f32(1.0)
-""", {"n": 40}, {"n": 1}, {"n": 0})
-program("parallel_twice", """
+""",
+    {"n": 40},
+    {"n": 1},
+    {"n": 0},
+)
+program(
+    "parallel_twice",
+    """
 def f(x: f32[40, 6], *, y: f32[40, 6]):
     t = buffer(f32[40, 6], "global")
     for a in serial(2):
@@ -101,8 +125,11 @@ def f(x: f32[40, 6], *, y: f32[40, 6]):
                 y[i0, i1] = t[i0, i1]
             with block("w", i0=spatial(40, i), i1=spatial(6, j + 4)):
                 y[i0, i1] = t[i0, i1] + f32(1.0)
-""")
-program("if_else", """
+""",
+)
+program(
+    "if_else",
+    """
 def f(x: f32[9], *, y: f32[9]):
     for i in serial(9):
         if i < 4:
@@ -115,35 +142,51 @@ def f(x: f32[9], *, y: f32[9]):
             else:
                 with block("c", i0=spatial(9, i)):
                     y[i0] = f32(0.0)
-""")
+""",
+)
 
 # ---------------------------------------------------------------------------------------- masks
 
 for isa_tail, count in (("one", 33), ("three", 35), ("thirteen", 45)):
-    program(f"tail_{isa_tail}", f"""
+    program(
+        f"tail_{isa_tail}",
+        f"""
 def f(x: f32[{count}], *, y: f32[{count}]):
     for i in serial(3):
         for j in vector(16):
             with block("y", i0=spatial({count}, i * 16 + j), where=i * 16 + j < {count}):
                 y[i0] = x[i0] * f32(2.0)
-""")
+""",
+    )
 for dtype in ("bf16", "i8", "f64", "bool", "i64"):
-    program(f"tail_of_{dtype}", f"""
+    program(
+        f"tail_of_{dtype}",
+        f"""
 def f(x: {dtype}[2, 33], *, y: {dtype}[2, 33]):
     for r in serial(2):
         for i in serial(3):
             for j in vector(16):
                 with block("y", k=spatial(2, r), i0=spatial(33, i * 16 + j), where=i * 16 + j < 33):
                     y[k, i0] = x[k, i0]
-""")
-program("tail_of_unknown_length", """
+""",
+    )
+program(
+    "tail_of_unknown_length",
+    """
 def f(x: f32[n], z: i8[n], *, y: f32[n]):
     for i in serial((n + 15) // 16):
         for j in vector(16):
             with block("y", i0=spatial(n, i * 16 + j), where=i * 16 + j < n):
                 y[i0] = x[i0] + cast(z[i0], f32)
-""", {"n": 1}, {"n": 16}, {"n": 50}, {"n": 0})
-program("all_lanes_off", """
+""",
+    {"n": 1},
+    {"n": 16},
+    {"n": 50},
+    {"n": 0},
+)
+program(
+    "all_lanes_off",
+    """
 def f(x: f32[n], z: f32[n], *, y: f32[4, n]):
     for i in serial(4):
         for k in serial(n):
@@ -152,11 +195,17 @@ def f(x: f32[n], z: f32[n], *, y: f32[4, n]):
         for j in vector(4):
             with block("y", i0=spatial(4, i), i1=spatial(n, i * 4 + j), where=i * 4 + j < n):
                 y[i0, i1] = x[i1] * z[i0 * 4]
-""", {"n": 5}, {"n": 16}, {"n": 2})
+""",
+    {"n": 5},
+    {"n": 16},
+    {"n": 2},
+)
 
 # -------------------------------------------------------------------------------- register buffers
 
-program("accumulators", """
+program(
+    "accumulators",
+    """
 def f(A: f32[5, 9], B: f32[9, 16], *, C: f32[5, 16]):
     T = buffer(f32[5, 16], "register")
     for i in unrolled(5):
@@ -172,8 +221,11 @@ def f(A: f32[5, 9], B: f32[9, 16], *, C: f32[5, 16]):
         for j in vector(16):
             with block("c", i0=spatial(5, i), i1=spatial(16, j)):
                 C[i0, i1] = max(T[i0, i1], f32(0.0))
-""")
-program("registers_through_branches", """
+""",
+)
+program(
+    "registers_through_branches",
+    """
 def f(x: f32[6], *, y: f32[6]):
     T = buffer(f32[2], "register")
     for i in serial(6):
@@ -189,8 +241,11 @@ def f(x: f32[6], *, y: f32[6]):
                 T[k] = x[i0] * f32(2.0)
         with block("y", i0=spatial(6, i)):
             y[i0] = T[0] + T[1] * f32(10.0)
-""")
-program("registers_of_one_side", """
+""",
+)
+program(
+    "registers_of_one_side",
+    """
 def f(x: f32[n], *, y: f32[n]):
     T = buffer(f32[3], "register")
     for i in serial((n + 2) // 3):
@@ -205,8 +260,14 @@ def f(x: f32[n], *, y: f32[n]):
         for u in unrolled(3):
             with block("y", i0=spatial(n, i * 3 + u), k=spatial(3, u), where=i * 3 + u < n):
                 y[i0] = T[k]
-""", {"n": 7}, {"n": 1}, {"n": 3})
-program("masked_registers", """
+""",
+    {"n": 7},
+    {"n": 1},
+    {"n": 3},
+)
+program(
+    "masked_registers",
+    """
 def f(x: f32[37], *, y: f32[1]):
     T = buffer(f32[16], "register")
     for j in vector(16):
@@ -221,8 +282,11 @@ def f(x: f32[37], *, y: f32[1]):
     for j in vector(16):
         with block("y", i0=spatial(1, 0), r=reduce(16, j)):
             y[i0] = max(y[i0], T[r])
-""")
-program("registers_of_several_widths", """
+""",
+)
+program(
+    "registers_of_several_widths",
+    """
 def f(x: f32[8], *, y: f32[8]):
     T = buffer(f32[8], "register")
     for j in vector(8):
@@ -234,8 +298,11 @@ def f(x: f32[8], *, y: f32[8]):
         for j in vector(4):
             with block("y", i0=spatial(8, h * 4 + j)):
                 y[i0] = T[i0]
-""")
-program("registers_backwards", """
+""",
+)
+program(
+    "registers_backwards",
+    """
 def f(x: f32[8], *, y: f32[8]):
     T = buffer(f32[8], "register")
     for j in vector(8):
@@ -244,8 +311,11 @@ def f(x: f32[8], *, y: f32[8]):
     for j in vector(8):
         with block("y", i0=spatial(8, j)):
             y[i0] = T[7 - i0]
-""")
-program("registers_that_must_be_memory", """
+""",
+)
+program(
+    "registers_that_must_be_memory",
+    """
 def f(x: f32[8], *, y: f32[8]):
     T = buffer(f32[8], "register")
     for j in serial(8):
@@ -254,8 +324,11 @@ def f(x: f32[8], *, y: f32[8]):
     for j in serial(8):
         with block("y", i0=spatial(8, j)):
             y[i0] = T[(i0 * 3) % 8]
-""")
-program("registers_across_threads", """
+""",
+)
+program(
+    "registers_across_threads",
+    """
 def f(x: f32[40], *, y: f32[40]):
     T = buffer(f32[2], "register")
     for u in unrolled(2):
@@ -264,12 +337,15 @@ def f(x: f32[40], *, y: f32[40]):
     for i in parallel(40):
         with block("y", i0=spatial(40, i)):
             y[i0] = x[i0] + T[1]
-""")
+""",
+)
 
 # ------------------------------------------------------------------------------------ reductions
 
 for combiner in ("+", "*"):
-    program(f"fold_{'sum' if combiner == '+' else 'product'}", f"""
+    program(
+        f"fold_{'sum' if combiner == '+' else 'product'}",
+        f"""
 def f(x: f32[3, 8], *, y: f32[3]):
     for i in serial(3):
         with block("y0", i0=spatial(3, i)):
@@ -277,8 +353,11 @@ def f(x: f32[3, 8], *, y: f32[3]):
         for j in vector(8):
             with block("y", i0=spatial(3, i), r=reduce(8, j)):
                 y[i0] {combiner}= x[i0, r]
-""")
-program("fold_of_what_does_not_vary", """
+""",
+    )
+program(
+    "fold_of_what_does_not_vary",
+    """
 def f(x: f32[3], *, y: f32[3]):
     for i in serial(3):
         with block("y0", i0=spatial(3, i)):
@@ -286,8 +365,11 @@ def f(x: f32[3], *, y: f32[3]):
         for j in vector(8):
             with block("y", i0=spatial(3, i), r=reduce(8, j), where=j < 5):
                 y[i0] += x[i0]
-""")
-program("integers_and_bools_folded", """
+""",
+)
+program(
+    "integers_and_bools_folded",
+    """
 def f(x: i32[16], b: bool[16], *, y: i32[1], z: bool[1]):
     with block("y0", i0=spatial(1, 0)):
         y[i0] = i32(100)
@@ -299,8 +381,11 @@ def f(x: i32[16], b: bool[16], *, y: i32[1], z: bool[1]):
     for j in vector(16):
         with block("z", i0=spatial(1, 0), r=reduce(16, j)):
             z[i0] = max(z[i0], b[r])
-""")
-program("histogram", """
+""",
+)
+program(
+    "histogram",
+    """
 def f(x: i64[16], *, y: i32[5]):
     for i in serial(5):
         with block("y0", i0=spatial(5, i)):
@@ -308,8 +393,11 @@ def f(x: i64[16], *, y: i32[5]):
     for j in vector(16):
         with block("y", r=reduce(16, j)):
             y[x[r]] += i32(1)
-""".replace("y[i0] = 0", "y[i0] = i32(0)"))
-program("pairs", """
+""".replace("y[i0] = 0", "y[i0] = i32(0)"),
+)
+program(
+    "pairs",
+    """
 def f(x: f32[16], *, y: f32[8]):
     for i in serial(8):
         with block("y0", i0=spatial(8, i)):
@@ -317,11 +405,14 @@ def f(x: f32[16], *, y: f32[8]):
     for j in vector(16):
         with block("y", i0=spatial(8, j // 2), r=reduce(2, j % 2), where=j < 15):
             y[i0] += x[i0 * 2 + r]
-""")
+""",
+)
 
 # --------------------------------------------------------------------------------------- accesses
 
-program("gather", """
+program(
+    "gather",
+    """
 def f(x: f32[5, 8], k: i64[16], *, y: f32[16, 8], z: f32[16]):
     for i in serial(16):
         for j in vector(8):
@@ -331,22 +422,33 @@ def f(x: f32[5, 8], k: i64[16], *, y: f32[16, 8], z: f32[16]):
         for j in vector(8):
             with block("z", i0=spatial(16, i * 8 + j)):
                 z[i0] = x[k[i0], 3]
-""")
-program("scatter", """
+""",
+)
+program(
+    "scatter",
+    """
 def f(x: f32[24], *, y: f32[3, 8]):
     for i in serial(3):
         for j in vector(8):
             with block("y", i0=spatial(3, i), i1=spatial(8, j)):
                 y[i0, 7 - i1] = x[i1 * 3 + i0]
-""")
-program("masked_scatter", """
+""",
+)
+program(
+    "masked_scatter",
+    """
 def f(x: f32[n], *, y: f32[n]):
     for i in serial((n + 7) // 8):
         for j in vector(8):
             with block("y", i0=spatial(n, i * 8 + j), where=i * 8 + j < n):
                 y[n - 1 - i0] = x[i0]
-""", {"n": 8}, {"n": 11})
-program("in_place", """
+""",
+    {"n": 8},
+    {"n": 11},
+)
+program(
+    "in_place",
+    """
 def f(x: f32[16], *, y: f32[16]):
     for i in serial(2):
         for j in vector(8):
@@ -360,15 +462,21 @@ def f(x: f32[16], *, y: f32[16]):
         for j in vector(8):
             with block("c", i0=spatial(16, i * 8 + j)):
                 y[i0] = y[i0] + x[i0]
-""")
-program("guarded_loads", """
+""",
+)
+program(
+    "guarded_loads",
+    """
 def f(x: f32[6, 16], *, y: f32[8, 18]):
     for i in serial(8):
         for j in serial(18):
             with block("y", i0=spatial(8, i), i1=spatial(18, j)):
                 y[i0, i1] = select(1 <= i0 and i0 < 7 and 1 <= i1 and i1 < 17, x[i0 - 1, i1 - 1], f32(9.0))
-""")
-program("guarded_vectors", """
+""",
+)
+program(
+    "guarded_vectors",
+    """
 def f(x: f32[n, 14], c: bool[n, 16], *, y: f32[n + 2, 16], z: f32[n, 16]):
     for i in serial(n + 2):
         for j in vector(16):
@@ -378,21 +486,35 @@ def f(x: f32[n, 14], c: bool[n, 16], *, y: f32[n + 2, 16], z: f32[n, 16]):
         for j in vector(16):
             with block("z", i0=spatial(n, i), i1=spatial(16, j)):
                 z[i0, i1] = select(c[i0, i1] and i1 < 14, x[i0, i1], select(i1 < 3, x[0, 0], f32(-1.0)))
-""", {"n": 3}, {"n": 1})
-program("guarded_scalar_in_lanes", """
+""",
+    {"n": 3},
+    {"n": 1},
+)
+program(
+    "guarded_scalar_in_lanes",
+    """
 def f(x: f32[4], *, y: f32[4, 8]):
     for i in serial(4):
         for j in vector(8):
             with block("y", i0=spatial(4, i), i1=spatial(8, j)):
                 y[i0, i1] = select(4 <= i0 + i1 and i0 < 3 and i1 < 7, x[i0 + 1], f32(0.0))
-""")
-program("long_select_chain", """
+""",
+)
+program(
+    "long_select_chain",
+    """
 def f(x: f32[16], *, y: f32[16]):
     for j in vector(16):
         with block("y", i0=spatial(16, j)):
-            y[i0] = """ + "".join(f"select(i0 == {k}, x[{(k * 5) % 16}], " for k in range(15))
-    + "x[0]" + ")" * 15 + "\n")
-program("division_by_what_may_be_zero", """
+            y[i0] = """
+    + "".join(f"select(i0 == {k}, x[{(k * 5) % 16}], " for k in range(15))
+    + "x[0]"
+    + ")" * 15
+    + "\n",
+)
+program(
+    "division_by_what_may_be_zero",
+    """
 def f(x: i32[16], y: i32[16], *, q: i32[16], m: i32[16], d: i32[16]):
     for j in vector(16):
         with block("q", i0=spatial(16, j)):
@@ -403,24 +525,36 @@ def f(x: i32[16], y: i32[16], *, q: i32[16], m: i32[16], d: i32[16]):
     for j in vector(16):
         with block("d", i0=spatial(16, j)):
             d[i0] = select(y[i0] == i32(0), i32(7), (x[i0] - i32(3)) // (i32(0) - y[i0]))
-""")
-program("division_of_sizes", """
+""",
+)
+program(
+    "division_of_sizes",
+    """
 def f(x: f32[m * n], *, y: f32[m, n]):
     symbols(m, n)
     for k in serial(m * n):
         with block("y", i=spatial(m, k // n), j=spatial(n, k % n)):
             y[i, j] = x[i * n + j]
-""", {"m": 3, "n": 4}, {"m": 3, "n": 0}, {"m": 0, "n": 4})
-program("negative_remainders", """
+""",
+    {"m": 3, "n": 4},
+    {"m": 3, "n": 0},
+    {"m": 0, "n": 4},
+)
+program(
+    "negative_remainders",
+    """
 def f(x: f32[12], *, y: f32[12]):
     for k in serial(12):
         with block("y", i=spatial(12, k)):
             y[i] = x[(i - 7) % 12] + cast((i - 7) // 5, f32)
-""")
+""",
+)
 
 # ------------------------------------------------------------------------------- local and global
 
-program("local", """
+program(
+    "local",
+    """
 def f(x: f32[20, 9], *, y: f32[20, 9]):
     t = buffer(f32[20, 9], "local")
     for i in parallel(20):
@@ -430,8 +564,11 @@ def f(x: f32[20, 9], *, y: f32[20, 9]):
         for j in serial(9):
             with block("y", i0=spatial(20, i), i1=spatial(9, j)):
                 y[i0, i1] = t[i0, 8 - i1]
-""")
-program("local_of_unknown_size", """
+""",
+)
+program(
+    "local_of_unknown_size",
+    """
 def f(x: f32[m, n], *, y: f32[m, n]):
     t = buffer(f32[m, n], "local")
     for i in parallel(m):
@@ -441,8 +578,15 @@ def f(x: f32[m, n], *, y: f32[m, n]):
         for j in serial(n):
             with block("y", i0=spatial(m, i), i1=spatial(n, j)):
                 y[i0, i1] = t[i0, n - 1 - i1]
-""", {"m": 20, "n": 9}, {"m": 3, "n": 0}, {"m": 1, "n": 100}, {"m": 0, "n": 3})
-program("local_too_large_for_a_stack", """
+""",
+    {"m": 20, "n": 9},
+    {"m": 3, "n": 0},
+    {"m": 1, "n": 100},
+    {"m": 0, "n": 3},
+)
+program(
+    "local_too_large_for_a_stack",
+    """
 def f(x: f32[3, 90000], *, y: f32[3, 90000]):
     t = buffer(f32[3, 90000], "local")
     for i in parallel(3):
@@ -452,8 +596,11 @@ def f(x: f32[3, 90000], *, y: f32[3, 90000]):
         for j in serial(90000):
             with block("y", i0=spatial(3, i), i1=spatial(90000, j)):
                 y[i0, i1] = t[i0, 89999 - i1]
-""")
-program("local_of_the_call", """
+""",
+)
+program(
+    "local_of_the_call",
+    """
 def f(x: f32[40], *, y: f32[40]):
     t = buffer(f32[40], "local")
     for i in parallel(40):
@@ -462,8 +609,11 @@ def f(x: f32[40], *, y: f32[40]):
     for i in parallel(40):
         with block("y", i0=spatial(40, i)):
             y[i0] = t[39 - i0]
-""")
-program("several_globals", """
+""",
+)
+program(
+    "several_globals",
+    """
 def f(x: f32[n], *, y: f32[n]):
     a = buffer(f32[n], "global")
     b = buffer(i8[n + 3], "global")
@@ -480,21 +630,30 @@ def f(x: f32[n], *, y: f32[n]):
     for i in serial(n):
         with block("y", k=spatial(n, i)):
             y[k] = cast(c[k], f32) + a[k] + cast(b[k + 3], f32)
-""", {"n": 5}, {"n": 17}, {"n": 0})
-program("nontemporal", """
+""",
+    {"n": 5},
+    {"n": 17},
+    {"n": 0},
+)
+program(
+    "nontemporal",
+    """
 def f(x: f32[64], *, y: f32[64]):
     for i in serial(4):
         for j in vector(16):
             with block("y", i0=spatial(64, i * 16 + j), nontemporal=True):
                 y[i0] = x[i0] + f32(1.0)
-""")
+""",
+)
 
 # ----------------------------------------------------------------------------------------- dtypes
 
 for dtype in ALL:
     if dtype == "bool":
         continue
-    program(f"arithmetic_of_{dtype}", f"""
+    program(
+        f"arithmetic_of_{dtype}",
+        f"""
 def f(x: {dtype}[37], y: {dtype}[37], *, z: {dtype}[37], c: bool[37]):
     for i in serial(3):
         for j in vector(16):
@@ -503,12 +662,15 @@ def f(x: {dtype}[37], y: {dtype}[37], *, z: {dtype}[37], c: bool[37]):
     for i in serial(37):
         with block("c", i0=spatial(37, i)):
             c[i0] = x[i0] < y[i0] or x[i0] == y[i0] and not (x[i0] <= y[i0])
-""")
+""",
+    )
     for other in ALL:
         text = f"cast(x[i0], {other})"
         if ALL[dtype].is_float and ALL[other].kind == "u":
             text = f"cast(abs(x[i0]), {other})"
-        program(f"{dtype}_to_{other}", f"""
+        program(
+            f"{dtype}_to_{other}",
+            f"""
 def f(x: {dtype}[21], *, y: {other}[21], z: {other}[21]):
     for i in serial(2):
         for j in vector(16):
@@ -517,9 +679,12 @@ def f(x: {dtype}[21], *, y: {other}[21], z: {other}[21]):
     for i in serial(21):
         with block("z", i0=spatial(21, i)):
             z[i0] = {text}
-""")
+""",
+        )
 for dtype in ("f16", "bf16", "f32", "f64"):
-    program(f"functions_of_{dtype}", f"""
+    program(
+        f"functions_of_{dtype}",
+        f"""
 def f(x: {dtype}[32], *, y: {dtype}[32], z: {dtype}[32]):
     for j in vector(32):
         with block("y", i0=spatial(32, j)):
@@ -527,7 +692,8 @@ def f(x: {dtype}[32], *, y: {dtype}[32], z: {dtype}[32]):
     for j in vector(32):
         with block("z", i0=spatial(32, j)):
             z[i0] = fma(x[i0], sqrt(abs(x[i0])), copysign(x[31 - i0], neg(x[i0])))
-""")
+""",
+    )
 
 
 @cache

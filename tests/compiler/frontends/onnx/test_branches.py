@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx_harness import check, model_of, node
 from onnx import helper, numpy_helper
+from onnx_harness import check, model_of, node
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.frontends.onnx.importer import import_model
