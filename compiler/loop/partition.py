@@ -9,7 +9,8 @@ loop without the condition, and what is left with x = T. Where x is no serial lo
 the condition folds to constants when n is known; when it is not, the tile is made once for each
 height it can have, so that register tiles keep constant shapes.
 
-Blocks without the condition run everywhere all the same. Runs on bound blocks.
+Blocks without the condition run everywhere all the same. Runs on bound blocks that do not start a
+reduction.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _simplified(s: Stmt, known: Known) -> Stmt:
         case Loop():
             body = _simplified(s.body, _inside(known, s))
             return s if body is s.body else s.with_(body=body)
-        case Block():
+        case Block(init=None):
             where = simplify(s.where, known)
             return s if where is s.where else s.with_(where=where)
         case _:

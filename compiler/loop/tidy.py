@@ -55,27 +55,16 @@ def _if(s: If, known: dict[Var, Interval]) -> Stmt | None:
 
 
 def _block(b: Block, known: dict[Var, Interval]) -> Block | None:
-    if b.iters:
-        return _iterating(b, known)
+    if b.init is not None:  # where it starts follows from the parts of its condition
+        return b
 
     def plain(e: Expr) -> Expr:
         return simplify(e, known)
 
     where = plain(b.where)
-    if where is FALSE and b.init is None:
+    if where is FALSE:
         return None
-    new = b.with_(
-        indices=tuple(map(plain, b.indices)),
-        value=plain(b.value),
-        init=None if b.init is None else plain(b.init),
-        where=where,
-    )
+    if b.iters:  # the update speaks of these, not of the loops around
+        return b if where is b.where else b.with_(where=where)
+    new = b.with_(indices=tuple(map(plain, b.indices)), value=plain(b.value), where=where)
     return b if new == b else new
-
-
-def _iterating(b: Block, known: dict[Var, Interval]) -> Block | None:
-    """A block of iterators: only its condition speaks of the loops around."""
-    where = simplify(b.where, known)
-    if where is FALSE and b.init is None:
-        return None
-    return b if where is b.where else b.with_(where=where)

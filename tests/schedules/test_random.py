@@ -16,8 +16,8 @@ from planish.compiler.pipeline import LOOP_PASSES
 from planish.schedules.schedule import Schedule, parse_trace, replay
 from planish.schedules.trace import trace_from_json, trace_to_json
 
-from .programs import PROGRAMS, Program
-from .randomly import attempt, same
+from .moves.programs import PROGRAMS, Program
+from .moves.randomly import attempt, same
 
 FEW = settings(max_examples=5, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=200, suppress_health_check=list(HealthCheck))

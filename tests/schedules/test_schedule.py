@@ -14,7 +14,7 @@ from planish.schedules.moves.loops import parallel, split
 from planish.schedules.schedule import MOVES, Schedule, Step, parse_trace, replay
 from planish.schedules.trace import show_trace, trace_from_json, trace_to_json
 
-from .programs import dense
+from .moves.programs import dense
 
 COPY = parse(
     """\

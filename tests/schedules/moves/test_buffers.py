@@ -10,7 +10,7 @@ from planish.compiler.loop.interpret import interpret
 from planish.schedules.moves import buffers as B
 from planish.schedules.schedule import Schedule
 
-from ..programs import Program, dense, transposes
+from .programs import Program, dense, transposes
 from .refusals import Refusal, check_refusal, refusals
 
 

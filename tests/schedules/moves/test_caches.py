@@ -10,7 +10,7 @@ from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from ..programs import RECURRENT, dense
+from .programs import RECURRENT, dense
 from .refusals import Refusal, check_refusal, refusals
 
 
@@ -31,7 +31,7 @@ def test_a_block_in_a_loop_that_carries_a_state_can_have_caches():
     s = C.cache_write(Schedule(RECURRENT), "hr", "register")
     assert [x.var.name for x in s.loops("hr")] == ["t", "i", "j"]
     s = C.cache_read(s, "r", "hr_cache", "local")
-    assert show(s.func).splitlines()[5:9] == [
+    assert show(s.func).splitlines()[9:13] == [
         "    for i0 in serial(3):",
         "        for i1 in serial(3):",
         '            with block("r_cache", i0=spatial(3, i0), i1=spatial(3, i1)):',

@@ -13,7 +13,7 @@ from planish.compiler.loop.text import parse, show
 from planish.schedules.moves import loops as L
 from planish.schedules.schedule import Schedule
 
-from ..programs import conv, dense, softmax
+from .programs import conv, dense, softmax
 from .refusals import Refusal, check_refusal, refusals
 
 

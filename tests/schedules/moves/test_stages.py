@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from planish.compiler.errors import ScheduleError
 from planish.compiler.loop import ir
 from planish.compiler.loop.text import parse, show
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from ..programs import conv, softmax, windows
+from .programs import conv, transposes, windows
 from .refusals import Refusal, check_refusal, refusals
 
 
@@ -49,16 +50,20 @@ def test_a_stage_that_was_split_can_still_be_inlined_or_moved():
     """Its conditions only say that its iterators are in their extents."""
     s = L.split(Schedule(windows().function), "p.i1", 4)
     assert "p" not in [b.name for b in ir.blocks(S.inline(s, "p").func.body)]
-    s = L.fuse(Schedule(softmax(3, 9).function), "e.i0", "i1")
-    s = L.split(s, "e.i0_i1", 4)
-    assert s.block("e").where is not ir.TRUE
-    assert [x.var.name for x in S.compute_at(s, "e", "y.i0").loops("e")] == ["i0", "e_i1"]
+    s = L.fuse(Schedule(transposes().function), "y.i0", "i1")
+    s = L.split(s, "y.i0_i1", 4)
+    assert str(s.block("y").where) == "i0_i1_0 * 4 + i0_i1_1 < 18"
+    assert [x.var.name for x in S.compute_at(s, "y", "z.i0").loops("y")] == ["i0", "y_i0"]
 
 
 def test_compute_at_takes_the_box_of_all_readers():
-    s = S.compute_at(Schedule(windows().function), "p", "w.i0")
-    with pytest.raises(Exception, match="y reads p outside of the loop"):
-        S.compute_at(s, "p", "w.i1")
+    with pytest.raises(ScheduleError, match="y reads p outside of the loop"):
+        S.compute_at(Schedule(windows().function), "p", "w.i0")
+    s = Schedule(windows().function)
+    for stage in ("s", "w", "p"):
+        s = S.compute_at(s, stage, "y.i0", "local")
+    assert [b.name for b in ir.blocks(s.func.body)] == ["p", "w", "s", "y"]
+    assert [str(x.extent) for x in s.loops("p")] == ["4", "7"]
 
 
 def test_compute_at_of_windows_is_cut_at_the_end():

@@ -161,6 +161,11 @@ def types_of(arrays: Sequence[Array | None]) -> list[TensorType | None]:
     return [None if a is None else tensor(from_numpy(a.dtype), *a.shape) for a in arrays]
 
 
+def has_loops(op: Op) -> bool:
+    """Whether an operator is a function of loops, rather than of subgraphs."""
+    return op.is_expression or type(op).build is not Op.build
+
+
 def function_of(op: Op, types: Sequence[TensorType | None], name: str = "f") -> Function:
     """The plain loops of an operator on inputs of these types."""
     if not op.is_expression:
