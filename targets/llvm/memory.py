@@ -21,7 +21,7 @@ from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import CodegenError, InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.linear import linear
-from planish.compiler.expr.nodes import Const, Expr, Load, Mul
+from planish.compiler.expr.nodes import Const, Expr, Load, Mul, Var
 from planish.compiler.loop.ir import Buffer
 
 from .builder import Builder
@@ -57,7 +57,7 @@ class Memory(Expressions):
         self._flat: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self._indirect: dict[Load, bool] = {}
         self.streams = False  # whether there are stores past the caches
-        self._register_at: dict[tuple[Expr, tuple[Const, ...]], tuple[int, int]] = {}
+        self._register_at: dict[tuple[Expr, Var | None, tuple[Const, ...]], tuple[int, int]] = {}
 
     def pointer(self, name: str) -> str:
         """The address of a buffer."""
@@ -156,8 +156,9 @@ class Memory(Expressions):
         guards = self._needed(buffer, e)
         if self._data_dependent(e):
             return self._load(buffer, e, guards)
-        consts, lanes = self.scope.consts, self.scope.lanes
-        now = (buffer.name, e, lanes, tuple([consts[v] for v in free(e) if v in consts]))
+        scope, consts = self.scope, self.scope.consts
+        values = tuple([consts[v] for v in free(e) if v in consts])
+        now = (buffer.name, e, scope.vector, scope.lanes, values)
         if (known := self._loaded(now, guards)) is not None:
             return known
         out = self._load(buffer, e, guards)
@@ -365,7 +366,7 @@ class Memory(Expressions):
         """The constant flat index of a register element, and its stride over lanes."""
         flat = self.flat(buffer.name, indices)
         consts = self.scope.consts
-        key = (flat, tuple([consts[v] for v in free(flat) if v in consts]))
+        key = flat, self.scope.vector, tuple([consts[v] for v in free(flat) if v in consts])
         found = self._register_at.get(key)
         if found is None:
             found = self._register_at[key] = self._find_register(buffer, indices, flat)

@@ -1,0 +1,86 @@
+"""The default schedule of every operator: well formed, replayed, and of the same meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planish.compiler.dtypes import from_numpy
+from planish.compiler.graph.ir import Array, tensor
+from planish.compiler.loop import te
+from planish.compiler.loop.canonical import canonical
+from planish.compiler.loop.interpret import interpret
+from planish.compiler.loop.ir import Function, blocks
+from planish.compiler.loop.lower import lower
+from planish.compiler.loop.relations import legal_order
+from planish.compiler.loop.text import show
+from planish.compiler.loop.verify import verify
+from planish.compiler.machine import Machine
+from planish.compiler.ops.base import Op
+from planish.compiler.ops.registry import load_operators
+from planish.schedules.rules import default_schedule
+from planish.schedules.schedule import parse_trace, replay
+
+load_operators()
+
+MACHINES = (Machine("avx512", 64, 32, True), Machine("avx2", 32, 16, True))
+FEW = 4  # samples of an operator that are tested always; the rest take their time
+
+
+# Operators of subgraphs have no loops.
+OPERATORS = {
+    name: cls
+    for name, cls in sorted(Op.registry.items())
+    if next(iter(cls.samples()))[0].is_expression or cls.build is not Op.build
+}
+
+
+def samples() -> Iterator[Any]:
+    for name, cls in OPERATORS.items():
+        for k, (op, arrays) in enumerate(cls.samples()):
+            marks = [pytest.mark.long] if k >= FEW else []
+            yield pytest.param(
+                op, arrays, MACHINES[k % 2], 1 + k % 3, id=f"{name}-{k}", marks=marks
+            )
+
+
+def loops_of(op: Op, arrays: list[Array | None]) -> Function:
+    """The function of one operator."""
+    if not op.is_expression:
+        types = [None if x is None else tensor(from_numpy(x.dtype), *x.shape) for x in arrays]
+        return canonical(op.build(*types))
+    places = [None if x is None else te.placeholder(x.shape, from_numpy(x.dtype)) for x in arrays]
+    found = op.compute(*places)
+    outputs = found if isinstance(found, tuple) else (found,)
+    return canonical(lower(op.name, [p for p in places if p is not None], outputs))
+
+
+@pytest.mark.parametrize(("op", "arrays", "machine", "threads"), list(samples()))
+def test_default_schedule(op: Op, arrays: list[Array | None], machine: Machine, threads: int):
+    func = loops_of(op, arrays)
+    s = default_schedule(func, machine, threads)
+    verify(s.func)
+    assert show(replay(func, parse_trace(s.text())).func) == show(s.func)
+    inputs = [x for x in arrays if x is not None]
+    for found, wanted in zip(interpret(s.func, inputs), interpret(func, inputs), strict=True):
+        assert found.dtype == wanted.dtype
+        if wanted.dtype.kind in "iub":
+            np.testing.assert_array_equal(found, wanted)
+            continue
+        bits = {2: 2e-2, 4: 1e-5, 8: 1e-12}[wanted.dtype.itemsize]
+        a, b = found.astype(np.float64), wanted.astype(np.float64)
+        scale = float(np.abs(b[np.isfinite(b)]).max(initial=0))
+        np.testing.assert_allclose(a, b, rtol=bits, atol=bits * scale, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_default_schedule_keeps_the_order(name: str):
+    """No dependence of the function is turned around, by the relations of all its instances."""
+    op, arrays = next(iter(OPERATORS[name].samples()))
+    func = loops_of(op, arrays)
+    s = default_schedule(func, MACHINES[1], 2)
+    assert legal_order(func, s.func) is None
+    assert len(list(blocks(s.func.body))) > 0 or not list(blocks(func.body))
