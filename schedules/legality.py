@@ -141,7 +141,9 @@ def check_stage(s: Schedule, site: Site) -> None:
     b = site.block
     others = [x for x in sites(s.func.body) if x.block.name != b.name]
     reason = ""
-    if not is_identity(b):
+    if not b.iters and not set(free_vars(b.value)) <= set(s.func.symbols):
+        reason = f"{b.name} has no iterators"
+    elif not is_identity(b):
         reason = f"{b.name} does not write at its iterators"
     elif b.combiner is not None and b.init is None:
         reason = f"{b.name} continues what is in {b.buffer}"

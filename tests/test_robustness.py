@@ -11,6 +11,7 @@ import faulthandler
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ from planish.compiler.errors import InternalError, PlanishError
 from planish.compiler.frontends.onnx.importer import import_model
 from planish.compiler.graph.reference import run_reference
 
-MOST_SECONDS: Final = 120  # for one mutation
+MOST_SECONDS: Final = 60  # of CPU time for one mutation
 MEMORY_BYTES: Final = 6 << 30  # of the child's address space
 SMALL: Final = 1 << 20  # bytes and operations up to which a module is called
 
@@ -255,7 +256,7 @@ def try_planish(seed: int) -> str:
 def outcomes(attempt: Callable[[int], str], seeds: list[int]) -> Iterator[dict[str, Any]]:
     for seed in seeds:
         yield {"seed": seed}
-        faulthandler.dump_traceback_later(MOST_SECONDS, exit=True)
+        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
         text = ""
         try:
             outcome = attempt(seed)
@@ -265,7 +266,7 @@ def outcomes(attempt: Callable[[int], str], seeds: list[int]) -> Iterator[dict[s
             outcome, text = "refused", f"{type(error).__name__}: {error}"
         except Exception as error:  # noqa: BLE001 - all others are what is looked for
             outcome, text = "fault", f"{type(error).__name__}: {error}"
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         yield {"seed": seed, "outcome": outcome, "text": text}
 
 
@@ -273,6 +274,8 @@ def main(kind: str, *seeds: str) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    faulthandler.enable()
+    faulthandler.register(signal.SIGPROF, chain=True)  # says where it is, then ends
     attempt = {"onnx": try_onnx, "planish": try_planish}[kind]
     for event in outcomes(attempt, [int(s) for s in seeds]):
         sys.stdout.write(json.dumps(event) + "\n")

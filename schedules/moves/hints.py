@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr.nodes import free_vars
-from planish.compiler.loop import ir
 from planish.compiler.loop.intrinsics import INTRINSICS, matches
-from planish.compiler.loop.ir import Loop, Seq
-from planish.compiler.loop.sites import sites
+from planish.compiler.loop.pipelining import ahead
 from planish.schedules.edit import replace
 from planish.schedules.legality import plain
 from planish.schedules.schedule import Schedule, move, ranges, show_loop
@@ -50,36 +48,10 @@ def pipeline(s: Schedule, path: str, stages: int) -> Schedule:
     loop = plain(s, s.loop(path))
     if stages < 2:
         raise ScheduleError(f"{stages} stages overlap nothing", node=show_loop(loop))
-    parts = loop.body.body if isinstance(loop.body, Seq) else (loop.body,)
-    own = _own_buffers(s, loop)
-    ahead = 0
-    while ahead < len(parts) and all(b.buffer in own for b in ir.blocks(parts[ahead])):
-        ahead += 1
-    if not 0 < ahead < len(parts):
-        raise ScheduleError(
-            "no statement in front of others fills a buffer of the loop", node=show_loop(loop)
-        )
-    written = {b.buffer for part in parts[ahead:] for b in ir.blocks(part)}
-    written |= {b.buffer for part in parts[:ahead] for b in ir.blocks(part)} - own
-    for part in parts[:ahead]:
-        for site in sites(part):
-            for a in site.accesses:
-                if a.buffer in written:
-                    raise ScheduleError(
-                        f"{site.block.name} reads {a.buffer}, which the loop writes",
-                        node=show_loop(loop),
-                    )
+    count, reason = ahead(s.func, loop)
+    if not count:
+        raise ScheduleError(reason, node=show_loop(loop))
     return s.with_body(replace(s.func.body, loop, loop.with_(hint=f"pipeline({stages})")))
-
-
-def _own_buffers(s: Schedule, loop: Loop) -> set[str]:
-    """The scratch buffers that are used in a loop and nowhere else."""
-    own = {b.name for b in s.func.temps if b.scope in ("local", "register")}
-    inside = {b.name for b in ir.blocks(loop)}
-    for site in sites(s.func.body):
-        if site.block.name not in inside:
-            own -= {a.buffer for a in site.accesses}
-    return own
 
 
 @move

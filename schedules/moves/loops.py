@@ -93,7 +93,7 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
     """Make one loop of two perfectly nested ones: ``i``, ``j`` become ``i_j // J`` and ``i_j % J``.
 
     Legal if: both are serial, the body of the first is the second, and the second's extent does not
-    depend on the first.
+    depend on the first; and no condition speaks of a loop that reduces and of one that does not.
 
     Before:
         def f(x: f32[4, 8], *, C: f32[4, 8]):
@@ -116,6 +116,7 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
     plain(s, second)
     if first.var in free_vars(second.extent):
         raise ScheduleError("the inner extent depends on the outer loop", node=show_loop(first))
+    _check_starts(first, second)
     both = Var(f"{first.var.name}_{second.var.name}")
     around = _around(s, path, first)
     check_loops(s, (both.name,), around, first)
@@ -127,6 +128,22 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
     extent = simplify(first.extent * second.extent, ranges(s.func, (*around, first)))
     new = Loop(both, extent, rebind(second.body, values))
     return s.with_body(replace(s.func.body, first, new))
+
+
+def _check_starts(first: Loop, second: Loop) -> None:
+    """Raise if it would no longer be told which conditions are of a reduction's loops.
+
+    Those do not keep its starting value from being stored; others do.
+    """
+    pair = {first.var, second.var}
+    for b in ir.blocks(second):
+        spatial = {v for i in b.spatial for v in free_vars(i.binding)}
+        only = {v for i in b.reduce for v in free_vars(i.binding)} - spatial
+        if b.init is not None and len(pair & only) == 1 and pair & set(free_vars(b.where)):
+            raise ScheduleError(
+                f"only one of the loops reduces, and {b.name} has a condition on them",
+                node=show_loop(first),
+            )
 
 
 @move
@@ -190,6 +207,10 @@ def _check_nest(nest: tuple[Loop, ...], wanted: list[Loop]) -> None:
                 node=show_loop(nest[0]),
                 hint="reorder first, then change kinds",
             )
+        if loop.hint:
+            raise ScheduleError(
+                f"{loop.var.name} is marked as {loop.hint}", node=show_loop(nest[0])
+            )
         if not {x.var for x in wanted[k:]}.isdisjoint(free_vars(loop.extent)):
             raise ScheduleError("an extent depends on a loop further in", node=show_loop(nest[0]))
 
@@ -198,7 +219,9 @@ def _check_order(s: Schedule, nest: tuple[Loop, ...], wanted: list[Loop]) -> Non
     """No dependence is turned around, and no reduction is begun anew while it runs."""
     order = [x.var for x in wanted]
     inside = list(ir.blocks(nest[-1].body))
-    if len(inside) > 1 or any(x.buffer == inside[0].buffer for x in ir.reads(inside[0])):
+    first = inside[0]
+    own = any(x.buffer == first.buffer for x in ir.reads(first))
+    if len(inside) > 1 or own or loads(*first.indices):
         conflict = reordered(s.func, nest, order)
         if conflict is not None:
             raise ScheduleError(f"{conflict}: they must keep their order", node=show_loop(nest[0]))

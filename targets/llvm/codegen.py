@@ -25,11 +25,12 @@ from .blocks import Blocks
 from .builder import Builder, ModuleText
 from .expressions import Bound, Scope
 from .isa import Isa
-from .registers import Registers, Runs
+from .registers import MOST_LANES, Registers, Runs
 from .values import Val
 
 CHUNKS_PER_THREAD: Final = 8
 ALIGN: Final = 64
+MOST_UNROLLED: Final = 4096  # iterations that are repeated in code
 
 
 def kernel_ir(func: Function, module: ModuleText, isa: Isa) -> None:
@@ -183,6 +184,9 @@ class Kernel(Blocks):
 
     def _unrolled(self, loop: Loop) -> None:
         extent = self._known(loop)
+        if extent > MOST_UNROLLED:
+            self._serial(loop.var, loop.extent, loop)
+            return
         for k in range(extent):
             self._with_const(loop.var, k, loop.body)
 
@@ -202,6 +206,13 @@ class Kernel(Blocks):
         if scope.vector is not None:
             raise CodegenError("a vector loop inside another", op="llvm", node=loop.var.name)
         lanes = self._known(loop)
+        if lanes > MOST_LANES:
+            raise CodegenError(
+                f"a vector loop of {lanes} iterations",
+                op="llvm",
+                node=loop.var.name,
+                hint=f"split it: vectors have at most {MOST_LANES} lanes",
+            )
         if lanes == 1:
             self._with_const(loop.var, 0, loop.body)
             return

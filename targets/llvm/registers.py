@@ -17,7 +17,7 @@ from .values import Val, lanes_type, scalar_type
 
 Runs: TypeAlias = dict[tuple[str, int], Val]
 
-_MOST_LANES: Final = 64
+MOST_LANES: Final = 256
 
 
 class Registers:
@@ -50,7 +50,7 @@ class Registers:
         return Val(out, dtype, lanes)
 
     def _element(self, name: str, dtype: DType, at: int) -> Val:
-        for start in range(at, max(-1, at - _MOST_LANES), -1):
+        for start in range(at, max(-1, at - MOST_LANES), -1):
             found = self.live.get((name, start))
             if found is None:
                 continue

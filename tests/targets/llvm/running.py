@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -177,7 +178,8 @@ def function_of(op: Op, types: Sequence[TensorType | None], name: str = "f") -> 
 
 
 def reference(op: Op, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of numpy, about means of nothing
         found = op.reference(*arrays)
     return found if isinstance(found, tuple) else (found,)
 

@@ -15,7 +15,7 @@ from planish.targets.llvm.isa import Isa
 from planish.targets.llvm.target import Llvm
 from planish.targets.target import parse_target
 
-from .programs import PROGRAMS
+from .more_programs import PROGRAMS
 from .running import Batch, assert_close, lowered
 
 # This machine, and what it can run of lesser ones.
@@ -70,3 +70,18 @@ def f(x: f32[8], *, y: f32[8]):
             y[i0 // 8] = x[i0]
 """)
     assert "every lane stores to one element of y, in block store, in f" in str(error)
+    error = error_of("""
+def f(x: f32[4096], *, y: f32[4096]):
+    for i in vector(4096):
+        with block("y", i0=spatial(4096, i)):
+            y[i0] = x[i0]
+""")
+    assert "a vector loop of 4096 iterations, in f" in str(error)
+    assert "split it" in str(error)
+    error = error_of("""
+def f(x: f32[n], *, y: f32[n]):
+    for i in unrolled(n):
+        with block("y", i0=spatial(n, i)):
+            y[i0] = x[i0]
+""")
+    assert "unrolled loop of unknown extent, in f" in str(error)

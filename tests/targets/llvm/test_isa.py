@@ -18,7 +18,7 @@ from planish.targets.llvm.native import object_code
 from planish.targets.llvm.target import Llvm
 from planish.targets.target import parse_target
 
-from .programs import PROGRAMS
+from .more_programs import PROGRAMS
 from .running import Batch, function_of, has_loops, lowered, module_text, types_of
 from .test_codegen import TARGETS, runnable
 

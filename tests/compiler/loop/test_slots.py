@@ -1,0 +1,60 @@
+"""Which local buffers get slots in the call's scratch, and how large."""
+
+from __future__ import annotations
+
+import pytest
+
+from planish.compiler.loop.ir import Function
+from planish.compiler.loop.slots import STACK_BYTES, backing, with_slots
+from planish.compiler.loop.text import parse, show
+from planish.compiler.loop.verify import verify
+
+
+def rows(columns: str) -> Function:
+    """Rows that pass through a local buffer."""
+    return parse(f"""
+def f(x: f32[40, {columns}], *, y: f32[40, {columns}]):
+    t = buffer(f32[40, {columns}], "local")
+    for i in parallel(40):
+        for j in serial({columns}):
+            with block("t", i0=spatial(40, i), i1=spatial({columns}, j)):
+                t[i0, i1] = x[i0, i1]
+        for j in serial({columns}):
+            with block("y", i0=spatial(40, i), i1=spatial({columns}, j)):
+                y[i0, i1] = t[i0, i1]
+""")
+
+
+@pytest.mark.parametrize(
+    ("columns", "size"),
+    [
+        ("100", None),  # one row of it is small
+        (str(STACK_BYTES // 4), None),
+        (str(STACK_BYTES // 4 + 1), str(STACK_BYTES + 64)),
+        ("n", "(n * 4 + 63) // 64 * 64"),
+    ],
+)
+def test_slots(columns: str, size: str | None) -> None:
+    func = rows(columns)
+    found = with_slots(func, 2)
+    if size is None:
+        assert found is func
+        return
+    slots = found.buffers[backing("t")]
+    assert slots.scope == "global"
+    assert [str(d) for d in slots.shape] == ["4", size]
+    assert parse(show(verify(found))) == found
+
+
+def test_one_thread_needs_one_slot() -> None:
+    assert [str(d) for d in with_slots(rows("n"), 1).buffers[backing("t")].shape][0] == "1"
+
+
+def test_functions_without_local_buffers_are_left_alone() -> None:
+    func = parse("""
+def f(x: f32[4], *, y: f32[4]):
+    for i in serial(4):
+        with block("y", i0=spatial(4, i)):
+            y[i0] = x[i0]
+""")
+    assert with_slots(func, 2) is func
