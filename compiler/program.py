@@ -1,59 +1,70 @@
 """A program: scheduled functions, the order in which they are called, and where every array lives.
 
 It is what the graph compiles to and what a target turns into one native entry point. All sizes are
-expressions over ``symbols``; nothing else is unknown until a call.
+expressions over ``symbols``, which the shapes of the inputs tell, and over ``bound`` ones, which
+steps of the program set from data. An array whose size is over symbols alone has its place in the
+arena; others are allocated by a step when their size is known, and released by one.
 
-The entry point has the signature ``void entry(ptr slots)``. ``slots`` is an array of 8-byte words
-in the order that ``SlotLayout`` gives: the pool, the number of threads, the arena, then the
-addresses of inputs, outputs and constants, then the values of the symbols. A kernel takes the
-addresses of its parameters, then its symbols, then the address of its scratch (the ``global``
-temporaries), the pool and the number of threads.
+``planish.compiler.calling`` says how the entry point is called. A kernel takes the addresses of its
+parameters, then its symbols, then the address of its scratch (the ``global`` temporaries), the pool
+and the number of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
-from .dtypes import I64
+from .calling import SlotLayout
+from .dtypes import I64, DType
 from .expr.nodes import Const, Expr, Var
 from .graph.ir import Array, TensorType
 from .loop.ir import Function
 
+_NOTHING = Const(0, I64)
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array is.
+    """Where an array is, ``offset`` bytes behind the start of what is named.
 
-    The ``index``-th input, output or constant, or ``offset`` bytes into the arena.
+    That is the ``index``-th input, output, constant or array on the heap, or the arena.
     """
 
-    kind: Literal["input", "output", "constant", "arena"]
+    kind: Literal["input", "output", "constant", "arena", "heap"]
     index: int = 0
-    offset: Expr = Const(0, I64)
+    offset: Expr = _NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """What every step has.
+
+    ``origin`` names the graph's nodes that it computes, ``flops`` and ``bytes`` what it has to do
+    and to move at the least.
+    """
+
+    origin: tuple[str, ...] = ()
+    flops: Expr = _NOTHING
+    bytes: Expr = _NOTHING
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Action):
     """One call of a kernel.
 
-    ``symbols`` are the values of the function's symbols, ``scratch`` is where its temporaries are,
-    ``origin`` names the graph's nodes that it computes, ``flops`` and ``bytes`` what it has to do
-    and to move at the least.
+    ``symbols`` are the values of the function's symbols, ``scratch`` is where its temporaries are.
     """
 
     function: str
     arguments: tuple[Place, ...]
     symbols: tuple[Expr, ...]
     scratch: Place
-    origin: tuple[str, ...] = ()
-    flops: Expr = Const(0, I64)
-    bytes: Expr = Const(0, I64)
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(Action):
     """The steps ``then`` if the byte at ``condition`` is not zero, else the steps ``other``.
 
     It counts as one step, with the work of the larger of both.
@@ -62,20 +73,124 @@ class Branch:
     function: ClassVar[str] = "if"
 
     condition: Place
-    then: tuple[Step | Branch, ...]
-    other: tuple[Step | Branch, ...]
-    origin: tuple[str, ...] = ()
-    flops: Expr = Const(0, I64)
-    bytes: Expr = Const(0, I64)
+    then: tuple[AnyStep, ...]
+    other: tuple[AnyStep, ...]
 
 
-def calls(steps: Iterable[Step | Branch]) -> Iterator[Step]:
-    """All calls of kernels among the steps, those in branches too."""
+@dataclass(frozen=True)
+class Repeat(Action):
+    """The steps again and again: at most ``trip`` times (None: without end).
+
+    If the condition is ``asked``, only while the byte at ``condition`` is not 0; after each time it
+    is set to the byte at ``again``. The symbol ``count`` is the number of times that are done;
+    before each time it is also written to ``number``, as i64.
+    """
+
+    function: ClassVar[str] = "loop"
+
+    count: Var
+    trip: Expr | None
+    number: Place
+    condition: Place
+    again: Place
+    asked: bool
+    steps: tuple[AnyStep, ...]
+
+
+@dataclass(frozen=True)
+class Bind(Action):
+    """Symbols get the integers of the array at ``place``.
+
+    An integer must not be negative, or the call ends with ``failure``; if they are ``signed``, it
+    takes two symbols, one of which is 0: what it is above 0, and what it is below.
+    """
+
+    function: ClassVar[str] = "bind"
+
+    place: Place
+    dtype: DType
+    symbols: tuple[Var, ...]
+    signed: bool
+    failure: int
+
+
+@dataclass(frozen=True)
+class Assign(Action):
+    """Symbols get the values of expressions, all at once."""
+
+    function: ClassVar[str] = "assign"
+
+    symbols: tuple[Var, ...]
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Check(Action):
+    """The call ends with ``failure`` if a condition does not hold."""
+
+    function: ClassVar[str] = "check"
+
+    condition: Expr
+    failure: int
+
+
+@dataclass(frozen=True)
+class Allocate(Action):
+    """Memory for an array on the heap, or for an output; what is there is freed, or kept.
+
+    A ``kept`` one is moved to a larger place if it does not fit, of twice its size or more.
+    The call ends with ``failure`` if a dimension is negative, or there is no memory.
+    """
+
+    function: ClassVar[str] = "allocate"
+
+    place: Place
+    shape: tuple[Expr, ...]
+    itemsize: int
+    failure: int
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Release(Action):
+    """The memory of an array on the heap is freed."""
+
+    function: ClassVar[str] = "release"
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Move(Action):
+    """An array on the heap becomes another one, whose memory is freed."""
+
+    function: ClassVar[str] = "move"
+
+    source: int
+    target: int
+
+
+AnyStep: TypeAlias = Step | Branch | Repeat | Bind | Assign | Check | Allocate | Release | Move
+
+
+def inner(step: AnyStep) -> tuple[tuple[AnyStep, ...], ...]:
+    """The lists of steps that a step holds."""
+    match step:
+        case Branch():
+            return step.then, step.other
+        case Repeat():
+            return (step.steps,)
+        case _:
+            return ()
+
+
+def calls(steps: Iterable[AnyStep]) -> Iterator[Step]:
+    """All calls of kernels among the steps, those within others too."""
     for step in steps:
-        if isinstance(step, Branch):
-            yield from calls((*step.then, *step.other))
-        else:
+        if isinstance(step, Step):
             yield step
+        for some in inner(step):
+            yield from calls(some)
 
 
 @dataclass(frozen=True)
@@ -84,6 +199,17 @@ class Port:
 
     name: str
     type: TensorType
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call ends before it is done: what the user is told, with the node's name.
+
+    The symbols in ``message`` in braces stand for their values.
+    """
+
+    message: str
+    origin: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,49 +221,24 @@ class Program:
     outputs: tuple[Port, ...]
     symbols: tuple[Var, ...]
     functions: Mapping[str, Function]
-    steps: tuple[Step | Branch, ...]
+    steps: tuple[AnyStep, ...]
     constants: tuple[Array, ...]
     arena_bytes: Expr
     constraints: tuple[Expr, ...] = ()
     defaults: Mapping[str, Array] = field(default_factory=dict)
     # For the report: how each function was scheduled (the trace's text).
     traces: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SlotLayout:
-    """Which word of ``slots`` holds what."""
-
-    inputs: int
-    outputs: int
-    constants: int
-    symbols: int
-
-    POOL, THREADS, ARENA, FIRST = 0, 1, 2, 3
-
-    def input(self, k: int) -> int:
-        return self.FIRST + k
-
-    def output(self, k: int) -> int:
-        return self.FIRST + self.inputs + k
-
-    def constant(self, k: int) -> int:
-        return self.FIRST + self.inputs + self.outputs + k
-
-    def symbol(self, k: int) -> int:
-        return self.FIRST + self.inputs + self.outputs + self.constants + k
-
-    @property
-    def words(self) -> int:
-        return self.symbol(self.symbols)
+    bound: tuple[Var, ...] = ()
+    heap: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 def slot_layout(program: Program) -> SlotLayout:
     """The layout of a program's slots."""
     return SlotLayout(
-        len(program.inputs), len(program.outputs), len(program.constants), len(program.symbols)
+        len(program.inputs),
+        len(program.outputs),
+        len(program.constants),
+        len(program.symbols) + len(program.bound),
+        program.heap,
     )
-
-
-# Bytes: of the arena, of every array in it, of constants, and of outputs of 64 KiB or more.
-ALIGNMENT = 64

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from planish.compiler.calling import ALIGNMENT
 from planish.compiler.errors import ParseError
 
-ALIGNMENT: Final = 64
 CHUNK_BYTES: Final = 4 << 20  # of which a large member's checksums are
 MOST_MEMBERS: Final = 64
 

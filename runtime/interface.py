@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from planish.compiler.calling import SlotLayout
 from planish.compiler.dtypes import DType
 from planish.compiler.errors import CodegenError
 
@@ -53,7 +54,11 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class Interface:
-    """See the module's text. ``slots`` is the number of words that the entry point takes."""
+    """See the module's text.
+
+    ``bound`` are symbols that a call finds in its data, ``heap`` is the number of arrays that it
+    allocates, ``failures`` are the errors that may end it: what is wrong, and in which node.
+    """
 
     name: str
     inputs: tuple[Port, ...]
@@ -63,6 +68,9 @@ class Interface:
     arena_bytes: Size
     constants: int
     steps: tuple[StepInfo, ...]
+    bound: tuple[str, ...] = ()
+    heap: int = 0
+    failures: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         bound = {str(d) for p in self.inputs for d in p.shape if not isinstance(d, int)}
@@ -71,9 +79,19 @@ class Interface:
                 raise CodegenError(f"no input has the size {symbol}", op=self.name)
 
     @property
-    def words(self) -> int:
-        """How many slots there are."""
-        return 3 + len(self.inputs) + len(self.outputs) + self.constants + len(self.symbols)
+    def layout(self) -> SlotLayout:
+        """Which word of a call's slots holds what."""
+        symbols = len(self.symbols) + len(self.bound)
+        return SlotLayout(len(self.inputs), len(self.outputs), self.constants, symbols, self.heap)
+
+    def is_open(self, port: Port) -> bool:
+        """Whether only the data tells the size of an output."""
+        if not self.bound or all(isinstance(d, int) for d in port.shape):
+            return False
+        from planish.compiler.expr.nodes import Expr, free_vars
+
+        sizes = (d for d in port.shape if isinstance(d, Expr))
+        return any(v.name in self.bound for v in free_vars(*sizes))
 
 
 def interface_of(program: Program) -> Interface:
@@ -96,6 +114,9 @@ def interface_of(program: Program) -> Interface:
         size(program.arena_bytes),
         len(program.constants),
         tuple(StepInfo(s.function, s.origin, size(s.flops), size(s.bytes)) for s in program.steps),
+        tuple(s.name for s in program.bound),
+        program.heap,
+        tuple((f.message, f.origin) for f in program.failures),
     )
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from .interface import Size
 
 FORMAT: Final = "planish module"
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 MOST_BYTES: Final = 256 << 20
+_MOST_ARRAYS: Final = 1 << 20
 _MOST_TEXT: Final = 20_000  # characters of one expression
 
 T = TypeVar("T")
@@ -48,6 +49,9 @@ def encode_manifest(
                 [s.function, list(s.origin), _text(s.flops), _text(s.bytes)]
                 for s in interface.steps
             ],
+            "bound": list(interface.bound),
+            "heap": interface.heap,
+            "failures": [list(f) for f in interface.failures],
         },
         "target": {
             "cpu": target.cpu,
@@ -121,6 +125,9 @@ class Manifest:
                 _size(r.get("arena_bytes", object)),
                 r.get("constants", int),
                 tuple(map(_step, r.items("steps", list))),
+                tuple(r.items("bound", str)),
+                _count(r.get("heap", int)),
+                tuple(map(_failure, r.items("failures", list))),
             )
         except ParseError:
             raise
@@ -169,6 +176,20 @@ def _step(parts: list[Any]) -> StepInfo:
             return StepInfo(function, tuple(origin), _size(flops), _size(size))
         case _:
             raise ParseError("a step of the manifest is not understood")
+
+
+def _count(value: int) -> int:
+    if not 0 <= value <= _MOST_ARRAYS:
+        raise ParseError(f"there cannot be {value} arrays")
+    return value
+
+
+def _failure(parts: list[Any]) -> tuple[str, str]:
+    match parts:
+        case [str(message), str(origin)]:
+            return message, origin
+        case _:
+            raise ParseError("a failure of the manifest is not understood")
 
 
 def _size(value: object) -> Size:

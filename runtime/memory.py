@@ -8,15 +8,17 @@ one.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from planish.compiler.calling import ALIGNMENT
+
 Array: TypeAlias = npt.NDArray[Any]
 
-ALIGNMENT: Final = 64  # bytes
 LARGE: Final = 64 << 10  # bytes: from here on an output is a block; malloc serves smaller ones well
 
 
@@ -55,6 +57,40 @@ def _find_address() -> Callable[[Array], int]:
 
 
 address_of: Final = _find_address()
+
+
+_free = ctypes.CDLL(None).free
+_free.argtypes, _free.restype = [ctypes.c_void_p], None
+
+
+def free(address: int) -> None:
+    """Give back what malloc gave to a call."""
+    _free(address)
+
+
+class _Allocated:
+    """Memory from malloc as an array's base: it is freed when no array uses it any more."""
+
+    __slots__ = ("__array_interface__", "_address")
+
+    def __init__(self, address: int, size: int) -> None:
+        self._address = address
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        _free(self._address)
+
+
+def owning(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    """The array at an address that malloc gave, which it frees at its end."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    base = _Allocated(address, size)
+    return np.ndarray(shape, dtype, buffer=np.asarray(base))
 
 
 class _Lease:

@@ -21,23 +21,24 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from planish.compiler.calling import ALIGNMENT, SlotLayout
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.targets.llvm.native import load_object
 from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
 from planish.targets.llvm.target import Llvm, host
 
+from .data import NOT_YET, OpenOutputs
 from .interface import Array, Interface, Port, describe
-from .memory import ALIGNMENT, LARGE, Blocks, address_of, aligned_copy, aligned_empty
+from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .plan import Plan, Planner, fetch
 from .pool import Pool, pool
 
-_ENTRY: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_PROFILE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_ENTRY: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_PROFILE: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 _READY: Final = 0x101  # flags of an array that is contiguous and aligned
 _FRAMES_KEPT: Final = 16
-_ARENA_SLOT, _FIRST_SLOT = 2, 3
 
 
 class _Frame:
@@ -58,7 +59,7 @@ class _Frame:
             self.plan = None
             self.arena = aligned_empty(0)  # the old one goes before the new one comes
             self.arena = aligned_empty(plan.arena_bytes)
-        self.slots[_ARENA_SLOT] = self.arena.ctypes.data
+        self.slots[SlotLayout.ARENA] = self.arena.ctypes.data
         for k, value in enumerate(plan.symbols):
             self.slots[first_symbol + k] = value
         self.plan = plan
@@ -95,14 +96,14 @@ class Module:
         self._dtypes = [p.dtype.numpy for p in interface.inputs]
         self._positions = [k for k, p in enumerate(interface.inputs) if not p.default]
         self._all_positional = len(self._positions) == len(interface.inputs)
-        self._first_output = _FIRST_SLOT + len(interface.inputs)
-        first_constant = self._first_output + len(interface.outputs)
-        self._first_symbol = first_constant + len(self.constants)
-        self._slots = array.array("q", [0]) * interface.words
-        self._slots[0] = self._pool.address if self.threads > 1 else 0
-        self._slots[1] = self.threads
+        self._layout = layout = interface.layout
+        self._first_symbol = layout.symbol(0)
+        self._slots = array.array("q", [0]) * layout.words
+        self._slots[layout.POOL] = self._pool.address if self.threads > 1 else 0
+        self._slots[layout.THREADS] = self.threads
         for k, constant in enumerate(self.constants):
-            self._slots[first_constant + k] = address_of(constant)
+            self._slots[layout.constant(k)] = address_of(constant)
+        self._open = OpenOutputs(interface)
 
         self._frames: list[_Frame] = []
         self._blocks = Blocks()
@@ -294,21 +295,24 @@ class Module:
         if frame.plan is not plan:
             self._prepare(frame, plan)
         slots = frame.slots
-        at = _FIRST_SLOT
+        at = SlotLayout.FIRST
         for each in arrays:
             slots[at] = address_of(each)
             at += 1
         for each in results:
-            slots[at] = address_of(each)
+            slots[at] = 0 if each is NOT_YET else address_of(each)
             at += 1
         if plan.nothing:
             return
         if self.threads > 1:
             self._pool.ensure(self.threads, self._worker, self._code)
         if times is None:
-            self._entry(frame.address)
+            failure = self._entry(frame.address)
         else:
-            self._profile(frame.address, times.ctypes.data)
+            failure = self._profile(frame.address, times.ctypes.data)
+        if failure:
+            self._open.fail(failure - 1, slots)
+        self._open.take(results, slots)
 
     def _new_frame(self) -> _Frame:
         if self._missing:
@@ -348,7 +352,9 @@ class Module:
         try:
             if out is None:
                 return [
-                    np.empty(shape, dtype)
+                    NOT_YET
+                    if shape is None
+                    else np.empty(shape, dtype)
                     if size < LARGE
                     else self._blocks.take(shape, dtype, size)
                     for shape, dtype, size in plan.outputs
@@ -369,6 +375,11 @@ class Module:
             )
         results: list[Array] = []
         for place, port, (shape, dtype, size) in zip(out, ports, plan.outputs, strict=True):
+            if shape is None:
+                raise TypeCheckError(
+                    f"out cannot have {port}: only the data tells its size",
+                    op=self.interface.name,
+                )
             if not isinstance(place, np.ndarray) or place.dtype != dtype or place.shape != shape:
                 raise TypeCheckError(
                     f"out for {port.name} must be an array of {port.dtype}{list(shape)}",

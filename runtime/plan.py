@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from planish.compiler.calling import MOST_BYTES
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 
 from .interface import Array, Interface, Port, describe, evaluator
@@ -15,7 +16,10 @@ from .memory import LARGE
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _PLANS_KEPT: Final = 1024
-_MOST_BYTES: Final = 1 << 46  # beyond this a size is a mistake, and arithmetic on it may overflow
+
+
+# Shape (None: only the data tells it), dtype for numpy, bytes.
+Output: TypeAlias = tuple[tuple[int, ...] | None, Any, int]
 
 
 class Plan:
@@ -27,12 +31,12 @@ class Plan:
         self,
         symbols: tuple[int, ...],
         arena_bytes: int,
-        outputs: tuple[tuple[tuple[int, ...], Any, int], ...],
+        outputs: tuple[Output, ...],
+        nothing: bool,
     ) -> None:
         self.symbols, self.arena_bytes, self.outputs = symbols, arena_bytes, outputs
         self.large_bytes = sum(size for _, _, size in outputs if size >= LARGE)
-        # There is no element to compute.
-        self.nothing = bool(outputs) and all(size == 0 for _, _, size in outputs)
+        self.nothing = nothing  # there is no element to compute, and nothing to check
 
 
 class Planner:
@@ -57,12 +61,15 @@ class Planner:
                 *(d for p in interface.inputs for d in p.shape),
                 *interface.constraints,
                 interface.arena_bytes,
-                *(d for p in interface.outputs for d in p.shape),
+                *(d for p, is_open in self._outputs() if not is_open for d in p.shape),
             ],
         )
 
     def __len__(self) -> int:
         return len(self._plans)
+
+    def _outputs(self) -> list[tuple[Port, bool]]:
+        return [(p, self.interface.is_open(p)) for p in self.interface.outputs]
 
     def plan(self, shapes: Shapes) -> Plan:
         """The plan for these shapes of the inputs.
@@ -99,8 +106,11 @@ class Planner:
                     hint=self._where({v.name for v in free_vars(constraint)}),
                 )
         arena = int(next(values))
-        outputs = []
-        for port in interface.outputs:
+        outputs: list[Output] = []
+        for port, is_open in self._outputs():
+            if is_open:
+                outputs.append((None, port.dtype.numpy, 0))
+                continue
             shape = tuple(int(next(values)) for _ in port.shape)
             if min(shape, default=0) < 0:
                 raise TypeCheckError(
@@ -113,13 +123,15 @@ class Planner:
                 size *= d
             outputs.append((shape, port.dtype.numpy, size))
         total = arena + sum(size for _, _, size in outputs)
-        if arena < 0 or total > _MOST_BYTES:
+        if arena < 0 or total > MOST_BYTES:
             raise RuntimeFault(
                 f"the call would take {total} bytes of memory",
                 op=interface.name,
                 node=self._bindings(symbols),
             )
-        return Plan(symbols, arena, tuple(outputs))
+        nothing = bool(outputs) and not interface.failures
+        nothing = nothing and all(shape is not None and not size for shape, _, size in outputs)
+        return Plan(symbols, arena, tuple(outputs), nothing)
 
     def _bindings(self, symbols: tuple[int, ...]) -> str:
         names = self.interface.symbols

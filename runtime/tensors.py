@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from planish.compiler.calling import ALIGNMENT
 from planish.compiler.dtypes import ALL, DType, from_numpy
 from planish.compiler.errors import ParseError
 
-from .memory import ALIGNMENT, Array
+from .memory import Array
 
 _NAMES: Final = {name: {"bf16": "BF16", "bool": "BOOL"}.get(name, name.upper()) for name in ALL}
 _DTYPES: Final = {theirs: ALL[ours] for ours, theirs in _NAMES.items()}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
+from planish.assembly import compile_graph
 from planish.build import compile_imported, resolve_target
 from planish.compiler.dtypes import BOOL, F32, I64
 from planish.compiler.expr.nodes import Const, Var, as_expr, le
@@ -23,7 +24,6 @@ from planish.compiler.ops.reduction import ReduceSum
 from planish.compiler.ops.sampling import f32, ints
 from planish.compiler.ops.shape import Reshape, ShapeOf, Split, Transpose
 from planish.compiler.program import Program
-from planish.lowering import compile_graph
 from planish.runtime.module import Module
 from planish.targets.llvm.target import host
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from planish.compiler.expr.nodes import Const
@@ -22,8 +23,8 @@ def known_condition(s: Site, node: Node) -> Replacement:
     if not isinstance(node.op, If) or condition.content is None:
         return None
     (chosen,) = condition.content
-    if not isinstance(chosen, Const):
-        return None
+    if not isinstance(chosen, Const) or node.op.symbols:
+        return None  # dimensions that have symbols keep them
     graph = node.op.then if chosen.value else node.op.other
     return inlined(s.builder, graph, [s.builder.now(v) for v in inputs])
 
@@ -43,7 +44,7 @@ def needless_inputs(s: Site, node: Node) -> Replacement:
     if len(kept) == len(inputs):
         return None
     then, other = (_taking(g, kept, arrays) for g in node.op.branches)
-    return s.all_of(If(then, other), condition, *(inputs[k] for k in kept))
+    return s.all_of(replace(node.op, then=then, other=other), condition, *(inputs[k] for k in kept))
 
 
 def _reads(graph: Graph, v: Value) -> bool:

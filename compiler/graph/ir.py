@@ -3,8 +3,9 @@
 A value is made once: by the graph's inputs, as a constant, or by a node. Nodes stand in an order in
 which every value is made before it is used. A type is a dtype and a tuple of dimensions; a
 dimension is an ``i64`` expression over *symbols* (variables), each at least 0 and bound by the
-shapes of the inputs. Small integer and bool tensors may carry their known ``content``, element by
-element, as ``i64`` or bool expressions over the same symbols.
+shapes of the inputs, or by a node that reads them from data. Small integer and bool tensors may
+carry their known ``content``, element by element, as ``i64`` or bool expressions over the same
+symbols.
 
 ``constraints`` are conditions on symbols under which the graph is right; a call checks them.
 Identity of values and nodes is by object; passes build new graphs and share what did not change.
@@ -224,6 +225,9 @@ class GraphBuilder:
         self.constraints: list[Expr] = []
         self.defaults: dict[str, Array] = {}
         self.replaced: dict[Value, Value] = {}
+        self.sized: dict[
+            tuple[Value, bool], Value
+        ] = {}  # whose elements are symbols; signed or not
         self._names: set[str] = set()
         self._next: dict[str, int] = {}
 

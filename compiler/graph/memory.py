@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
 
+from planish.compiler.calling import ALIGNMENT
 from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.expr.sizes import at_least, evaluate
-from planish.compiler.program import ALIGNMENT, Place
+from planish.compiler.program import Place
 
 # Values that all symbols take in turn to compare sizes: no more than a guess of what is larger.
 _SAMPLES: Final = (1, 16, 256)

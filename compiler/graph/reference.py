@@ -8,7 +8,7 @@ import numpy as np
 
 from planish.compiler.dtypes import I64, from_numpy
 from planish.compiler.errors import PlanishError, RuntimeFault, TypeCheckError
-from planish.compiler.expr.nodes import Expr, Var, const
+from planish.compiler.expr.nodes import Expr, Var, const, free_vars
 from planish.compiler.expr.sizes import evaluate
 
 from .ir import Array, Graph, Node, TensorType, Value
@@ -17,23 +17,30 @@ Observer = Callable[[Node, tuple[Array, ...]], None]
 
 
 def run_reference(
-    graph: Graph, inputs: Mapping[str, Array], observe: Observer | None = None
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    observe: Observer | None = None,
+    symbols: Mapping[Expr, int] | None = None,
 ) -> tuple[Array, ...]:
     """The graph's outputs, in order, for inputs by the user's names.
 
-    ``observe`` sees each node with what it gave.
+    ``observe`` sees each node with what it gave. ``symbols`` are the values of those that a
+    subgraph has from around it.
 
     Errors: RuntimeFault if inputs do not fit, a reference fails, or a result is not of its type;
     TypeCheckError if a condition on the inputs' sizes does not hold.
     """
-    values, symbols = bind_inputs(graph, inputs)
+    around = {v: const(k, I64) for v, k in (symbols or {}).items() if isinstance(v, Var)}
+    values, known = bind_inputs(graph, inputs, around)
     values.update(graph.constants)
     last = {v: node for node in graph.nodes for v in node.operands}
     keep = set(graph.outputs)
     for node in graph.nodes:
         arrays = [None if v is None else values[v] for v in node.inputs]
-        for v, out in zip(node.outputs, run_node(node, arrays, symbols), strict=True):
+        for v, out in zip(node.outputs, run_node(node, arrays, known), strict=True):
             values[v] = out
+        if node.op.binds:
+            check_conditions(graph, known, node.op.binds)
         if observe is not None:
             observe(node, tuple(values[v] for v in node.outputs))
         for v in node.operands:
@@ -43,9 +50,9 @@ def run_reference(
 
 
 def bind_inputs(
-    graph: Graph, inputs: Mapping[str, Array]
+    graph: Graph, inputs: Mapping[str, Array], around: Mapping[Var, Expr] | None = None
 ) -> tuple[dict[Value, Array], dict[Var, Expr]]:
-    """The arrays of the inputs and the numbers of the symbols that they imply.
+    """The arrays of the inputs and the numbers of the symbols that they imply, or that are known.
 
     Errors: RuntimeFault naming what does not fit; TypeCheckError for a condition on the sizes.
     """
@@ -55,7 +62,7 @@ def bind_inputs(
                 f"there is no input {name!r}", hint="inputs: " + ", ".join(graph.input_names)
             )
     values: dict[Value, Array] = {}
-    symbols: dict[Var, Expr] = {}
+    symbols: dict[Var, Expr] = dict(around or {})
     for name, value in zip(graph.input_names, graph.inputs, strict=True):
         array = inputs.get(name, graph.defaults.get(name))
         if array is None:
@@ -72,18 +79,31 @@ def bind_inputs(
             elif evaluate(d, symbols) != extent:
                 raise RuntimeFault(f"dimension {d} of input {name!r} is {extent}")
         values[value] = array
+    check_conditions(graph, symbols)
+    return values, symbols
+
+
+def check_conditions(
+    graph: Graph, symbols: Mapping[Var, Expr], new: tuple[Var, ...] | None = None
+) -> None:
+    """Check the conditions on symbols of which all are known, and one is new if those are given.
+
+    Errors: TypeCheckError naming one that does not hold.
+    """
     for condition in graph.constraints:
-        if not evaluate(condition, symbols):
+        free = free_vars(condition)
+        if new is not None and not any(v in new for v in free):
+            continue
+        if all(v in symbols for v in free) and not evaluate(condition, dict(symbols)):
             raise TypeCheckError(
                 f"the sizes of the inputs do not fit: {condition} does not hold",
                 op=graph.name,
                 node=", ".join(f"{v.name} = {e}" for v, e in symbols.items()),
             )
-    return values, symbols
 
 
 def run_node(node: Node, arrays: list[Array | None], symbols: dict[Var, Expr]) -> tuple[Array, ...]:
-    """One node's results.
+    """One node's results; symbols that it binds are added to ``symbols``.
 
     Errors: RuntimeFault if there are none, or one is not of its type.
     """
@@ -97,11 +117,15 @@ def run_node(node: Node, arrays: list[Array | None], symbols: dict[Var, Expr]) -
             f"the reference fails: {error}", op=node.op.name, node=repr(node)
         ) from error
     results = found if isinstance(found, tuple) else (found,)
-    out = []
-    for value, array in zip(node.outputs, map(np.asarray, results), strict=True):
+    out = tuple(map(np.asarray, results))
+    try:
+        found_symbols = node.op.bound(out)
+    except PlanishError as error:
+        raise error.within(repr(node)) from error
+    symbols.update({v: const(k, I64) for v, k in found_symbols.items()})
+    for value, array in zip(node.outputs, out, strict=True):
         _check(value.type, array, symbols, node)
-        out.append(array)
-    return tuple(out)
+    return out
 
 
 def _check(type: TensorType, array: Array, symbols: dict[Var, Expr], node: Node) -> None:

@@ -1,4 +1,4 @@
-"""Graphs that are attributes of operators: the branches of ``If``.
+"""Graphs that are attributes of operators: the branches of ``If``, the body of ``Loop``.
 
 A subgraph is a graph of its own: what it reads from around it are inputs, which the node's inputs
 give it in order. Only symbols are common: a subgraph may use those of the graphs around it.
@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from planish.compiler.expr.nodes import Expr, Var, free_vars, substitute
+from planish.compiler.ops.base import Op
 
 from .ir import Content, Graph, GraphBuilder, Node, TensorType, Value
 
@@ -23,7 +24,13 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     nodes = [_changed(node, change) for node in graph.nodes]
     if all(a is b for a, b in zip(nodes, graph.nodes, strict=True)):
         return change(graph)
-    found = (c for node in nodes for g in node.op.graphs.values() for c in g.constraints)
+    found = (
+        c
+        for node in nodes
+        for g in node.op.graphs.values()
+        for c in g.constraints
+        if node.op.inside.isdisjoint(free_vars(c))
+    )
     constraints = tuple(dict.fromkeys((*graph.constraints, *found)))
     return change(graph.with_(nodes=tuple(nodes), constraints=constraints))
 
@@ -36,6 +43,11 @@ def _changed(node: Node, change: Callable[[Graph], Graph]) -> Node:
     if all(new[name] is g for name, g in graphs.items()):
         return node
     return replace(node, op=replace(node.op, **new))
+
+
+def bound_in(graph: Graph) -> tuple[Var, ...]:
+    """The symbols that nodes of a graph bind, not those of its subgraphs."""
+    return tuple(v for node in graph.nodes for v in node.op.binds)
 
 
 def inlined(b: GraphBuilder, graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
@@ -83,19 +95,22 @@ def substituted(graph: Graph, symbols: Mapping[Var, Expr]) -> Graph:
 
 def symbols_of(graph: Graph) -> tuple[Var, ...]:
     """All symbols that a graph mentions, in its subgraphs too."""
-    return free_vars(*_expressions(graph))
+    return free_vars(*expressions(graph))
 
 
-def _expressions(value: Any) -> Iterator[Expr]:
+def expressions(value: Any) -> Iterator[Expr]:
+    """All expressions of a graph, of an operator's attributes, or of an attribute."""
     match value:
         case Expr():
             yield value
         case tuple():
             for item in value:
-                yield from _expressions(item)
+                yield from expressions(item)
         case Graph():
             for v in value.values():
                 yield from (*v.type.shape, *(v.content or ()))
             for node in value.nodes:
-                for f in fields(node.op):
-                    yield from _expressions(getattr(node.op, f.name))
+                yield from expressions(node.op)
+        case Op():
+            for f in fields(value):
+                yield from expressions(getattr(value, f.name))

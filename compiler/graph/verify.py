@@ -12,6 +12,7 @@ from planish.compiler.expr.nodes import Const, Expr, Var, free_vars
 from planish.compiler.expr.sizes import same
 
 from .ir import Graph, Node, TensorType, Value, collecting_assumptions
+from .subgraphs import bound_in
 
 
 def verify(graph: Graph) -> None:
@@ -19,8 +20,8 @@ def verify(graph: Graph) -> None:
 
     Every value is made once and before it is used, names are unique, types are what the operators'
     shape rules give, constants have their types, and dimensions, known contents, attributes and
-    constraints are over the symbols of the inputs. So it is inside of subgraphs, which may use the
-    symbols of the graphs around them.
+    constraints are over the symbols of the inputs, or over those that a node has bound before. So
+    it is inside of subgraphs, which may use the symbols of the graphs around them.
 
     Errors: InternalError naming the node or value.
     """
@@ -106,10 +107,15 @@ class _Verifier:
         for value in node.operands:
             if value not in self.made:
                 raise self.fail(f"{value.name} is used before it is made", node)
+        for symbol in node.op.binds:
+            if symbol in self.symbols:
+                raise self.fail(f"{symbol} is bound twice", node)
+        self.symbols |= frozenset(node.op.binds)
         for f in fields(node.op):
             self.over_symbols(_expressions(getattr(node.op, f.name)), node)
         for graph in node.op.graphs.values():
-            _Verifier(graph, self.symbols).run()
+            around = self.symbols | (node.op.inside - frozenset(bound_in(graph)))
+            _Verifier(graph, around).run()
         types = [None if v is None else v.type for v in node.inputs]
         try:
             with collecting_assumptions([]):

@@ -102,6 +102,20 @@ class Op:
         return replace(self, **changes) if changes else self
 
     @property
+    def binds(self) -> tuple[Var, ...]:
+        """Symbols that have a value from here on: sizes that the data tells."""
+        return ()
+
+    @property
+    def inside(self) -> frozenset[Var]:
+        """Symbols that have a value in the operator's subgraphs only, or another one there."""
+        return frozenset(v for g in self.graphs.values() for n in g.nodes for v in n.op.binds)
+
+    def bound(self, outputs: tuple[Array, ...]) -> dict[Var, int]:
+        """The values of the symbols that the operator binds, by what it gave."""
+        return {}
+
+    @property
     def graphs(self) -> dict[str, Graph]:
         """The subgraphs among the attributes, by the attributes' names."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}

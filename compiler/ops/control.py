@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F32
-from planish.compiler.expr.nodes import Expr, Var, eq
+from planish.compiler.dtypes import BOOL, F32, I64
+from planish.compiler.expr.nodes import Const, Expr, Var, eq, free_vars, substitute
 from planish.compiler.expr.sizes import same
 from planish.compiler.graph.ir import Array, Content, Graph, GraphBuilder, TensorType, tensor
 from planish.compiler.graph.reference import run_reference
-from planish.compiler.graph.subgraphs import substituted
+from planish.compiler.graph.subgraphs import bound_in, substituted
 
 from .base import Arrays, Op, Types, assume
 from .elementwise import Add, Mul
@@ -24,7 +24,7 @@ class If(Op):
     """What the graph ``then`` gives if the condition holds, else what ``other`` gives.
 
     Only the one that is chosen runs. Both take the same inputs: those of the node that follow the
-    condition.
+    condition. Dimensions that differ between the graphs are ``symbols``, in order.
 
     Shape: condition bool of one element, inputs -> the outputs of either graph.
     Errors: TypeCheckError if the graphs give different types, or the inputs are not theirs.
@@ -35,10 +35,41 @@ class If(Op):
 
     then: Graph
     other: Graph
+    symbols: tuple[Expr, ...] = ()
 
     @property
     def branches(self) -> tuple[Graph, Graph]:
         return self.then, self.other
+
+    @property
+    def binds(self) -> tuple[Var, ...]:
+        return variables(self.symbols)
+
+    def bound(self, outputs: tuple[Array, ...]) -> dict[Var, int]:
+        types = self._joined()
+        return sizes_of(self.binds, types, outputs)
+
+    def _joined(self) -> tuple[TensorType, ...]:
+        """The types of the outputs."""
+        hidden = frozenset(v for g in self.branches for v in bound_in(g))
+        own = iter(self.symbols)
+        out = []
+        for a, b in zip(*(g.outputs for g in self.branches), strict=True):
+            if a.type.dtype is not b.type.dtype or a.type.rank != b.type.rank:
+                raise self.fail(
+                    f"branches give {a.type} and {b.type}",
+                    hint="both branches have to give the same dtypes and ranks",
+                )
+            shape = []
+            for x, y in zip(a.type.shape, b.type.shape, strict=True):
+                if same(x, y) and hidden.isdisjoint(free_vars(x)):
+                    shape.append(x)
+                elif (symbol := next(own, None)) is not None:
+                    shape.append(symbol)
+                else:
+                    raise self.fail(f"branches give {a.type} and {b.type}")
+            out.append(a.type.with_shape(shape))
+        return tuple(out)
 
     def infer(self, condition: TensorType, *inputs: TensorType) -> Types:
         if condition.dtype is not BOOL or condition.size not in (1, None):
@@ -51,18 +82,14 @@ class If(Op):
             for v, given in zip(graph.inputs, inputs, strict=True):
                 if not _same(v.type, given):
                     raise self.fail(f"an input is {given}, and a branch takes {v.type}")
+            hidden = frozenset(bound_in(graph))
             for needed in graph.constraints:
-                assume(needed)
-        first, second = (tuple(v.type for v in g.outputs) for g in self.branches)
-        if len(first) != len(second):
-            raise self.fail(f"branches give {len(first)} and {len(second)} values")
-        for a, b in zip(first, second, strict=True):
-            if not _same(a, b):
-                raise self.fail(
-                    f"branches give {a} and {b}",
-                    hint="both branches have to give the same dtypes and shapes",
-                )
-        return first
+                if hidden.isdisjoint(free_vars(needed)):
+                    assume(needed)
+        first, second = (len(g.outputs) for g in self.branches)
+        if first != second:
+            raise self.fail(f"branches give {first} and {second} values")
+        return self._joined()
 
     def known(
         self,
@@ -74,7 +101,10 @@ class If(Op):
 
     def with_symbols(self, values: Mapping[Var, Expr]) -> If:
         return replace(
-            self, then=substituted(self.then, values), other=substituted(self.other, values)
+            self,
+            then=substituted(self.then, values),
+            other=substituted(self.other, values),
+            symbols=tuple(substitute(s, dict(values)) for s in self.symbols),
         )
 
     def reference(self, condition: Array, *inputs: Array) -> Arrays:
@@ -89,6 +119,161 @@ class If(Op):
             yield cls(then, other), [condition, x, y]
             yield cls(_nested(then, other), then), [condition, x, y]
             yield cls(_sample("then", None), other), [condition, x, y]
+
+
+@dataclass(frozen=True)
+class Loop(Op):
+    """The body again and again: at most ``trip`` times, while its condition holds.
+
+    The body takes its number (i64), the condition (bool), ``carried`` values, and what it reads
+    from around it. It gives the next condition, the next values, and values of which all are kept:
+    stacked along a new first axis, which is as long as the body ran often. Inputs of the node: the
+    first condition (None: true), the first values, what the body reads.
+
+    Dimensions of carried values that change are the body's own symbols, ``varying``; after the loop
+    they are those of the last values. ``count`` is the number of times that are done.
+    Dimensions of kept values that only the body knows are ``kept``; all its runs agree in them.
+
+    Shape: condition bool of one element, carried values, inputs -> carried values, [count, ...].
+    Errors: TypeCheckError if the body does not fit.
+    Source: ONNX Loop-25.
+    """
+
+    name = "loop"
+
+    body: Graph
+    carried: int
+    count: Expr
+    trip: Expr | None = None
+    varying: tuple[Expr, ...] = ()
+    kept: tuple[Expr, ...] = ()
+
+    @property
+    def binds(self) -> tuple[Var, ...]:
+        return variables((self.count, *self.varying, *self.kept))
+
+    @property
+    def inside(self) -> frozenset[Var]:
+        """Symbols that have another value each time."""
+        return frozenset((*variables((self.count, *self.varying)), *bound_in(self.body)))
+
+    def bound(self, outputs: tuple[Array, ...]) -> dict[Var, int]:
+        return sizes_of(self.binds, self._types(), outputs)
+
+    def _types(self) -> tuple[TensorType, ...]:
+        """The types of the outputs."""
+        body = self.body
+        out = [v.type for v in body.inputs[2 : 2 + self.carried]]
+        own = iter(self.kept)
+        for v in body.outputs[1 + self.carried :]:
+            shape = [self.count]
+            for d in v.type.shape:
+                if self.inside.isdisjoint(free_vars(d)):
+                    shape.append(d)
+                elif (symbol := next(own, None)) is not None:
+                    shape.append(symbol)
+                else:
+                    raise self.fail(f"there is no symbol for a dimension of {v!r}")
+            out.append(v.type.with_shape(shape))
+        return tuple(out)
+
+    def infer(self, condition: TensorType | None, *inputs: TensorType) -> Types:
+        body = self.body
+        if condition is not None and (condition.dtype is not BOOL or condition.size != 1):
+            raise self.fail(f"the condition is {condition}, not one bool")
+        if len(body.inputs) != len(inputs) + 2 or len(body.outputs) <= self.carried:
+            raise self.fail(
+                f"{len(inputs)} inputs for a body of {len(body.inputs)} and {len(body.outputs)}"
+            )
+        number, asked = body.inputs[0].type, body.inputs[1].type
+        if number != tensor(I64) or asked != tensor(BOOL) or body.outputs[0].type != asked:
+            raise self.fail("the body does not take a number and a condition, and give one")
+        for k, (v, given) in enumerate(zip(body.inputs[2:], inputs, strict=True)):
+            self._fits(v.type, given, k < self.carried, "is given")
+        for v, made in zip(body.inputs[2:], body.outputs[1 : 1 + self.carried], strict=False):
+            self._fits(v.type, made.type, True, "becomes")
+        hidden = self.inside
+        for needed in body.constraints:
+            if hidden.isdisjoint(free_vars(needed)):
+                assume(needed)
+        return self._types()
+
+    def _fits(self, wanted: TensorType, given: TensorType, varies: bool, how: str) -> None:
+        good = wanted.dtype is given.dtype and wanted.rank == given.rank
+        for x, y in zip(wanted.shape, given.shape, strict=False):
+            good = good and (same(x, y) or (varies and x in self.varying))
+        if not good:
+            raise self.fail(f"the body takes {wanted}, and {how} {given}")
+
+    def known(
+        self,
+        types: tuple[TensorType | None, ...],
+        inputs: tuple[Content | None, ...],
+        outputs: tuple[TensorType, ...],
+    ) -> tuple[Content | None, ...]:
+        return (None,) * len(outputs)
+
+    def with_symbols(self, values: Mapping[Var, Expr]) -> Loop:
+        outer = {v: e for v, e in values.items() if v not in self.inside}
+        return replace(
+            self,
+            body=substituted(self.body, outer),
+            trip=None if self.trip is None else substitute(self.trip, outer),
+        )
+
+    def reference(self, condition: Array | None, *inputs: Array) -> Arrays:
+        body = self.body
+        values, rest = list(inputs[: self.carried]), inputs[self.carried :]
+        goes_on = condition is None or bool(condition.reshape(-1)[0])
+        limit = self.trip.value if isinstance(self.trip, Const) else None
+        kept: list[tuple[Array, ...]] = []
+        while goes_on and (limit is None or len(kept) < limit):
+            number = np.array(len(kept), np.int64)
+            given = (number, np.array(goes_on), *values, *rest)
+            named = dict(zip(body.input_names, given, strict=True))
+            again, *found = run_reference(body, named, symbols={self.count: len(kept)})
+            goes_on = bool(again.reshape(-1)[0])
+            values = found[: self.carried]
+            kept.append(tuple(found[self.carried :]))
+        stacks = []
+        for k, v in enumerate(body.outputs[1 + self.carried :]):
+            if kept:
+                stacks.append(np.stack([some[k] for some in kept]))
+                continue
+            shape = (d.value if isinstance(d, Const) else 0 for d in v.type.shape)
+            stacks.append(np.empty((0, *map(int, shape)), v.type.dtype.numpy))
+        return (*values, *stacks)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        b = GraphBuilder("body")
+        count = Var("count")
+        number, asked = b.input("number", tensor(I64)), b.input("asked", tensor(BOOL))
+        x, y = (b.input(name, tensor(F32, 3)) for name in "xy")
+        z = b.one(Add(), x, y, name="z")
+        body = b.finish([asked, z, b.one(Mul(), z, z, name="w"), number])
+        given = [np.array([1, -2, 3], np.float32), np.array([0.5, 4, -1], np.float32)]
+        for trip in (0, 1, 4):
+            yield cls(body, 1, count, Const(trip, I64)), [None, *given]
+        yield cls(body, 1, count, Const(3, I64)), [np.array(True), *given]
+        yield cls(body, 1, count), [np.array(False), *given]
+
+
+def variables(symbols: tuple[Expr, ...]) -> tuple[Var, ...]:
+    """Those that no number has replaced."""
+    return tuple(s for s in symbols if isinstance(s, Var))
+
+
+def sizes_of(
+    symbols: tuple[Var, ...], types: tuple[TensorType, ...], arrays: tuple[Array, ...]
+) -> dict[Var, int]:
+    """What symbols are where arrays have these types."""
+    out: dict[Var, int] = {}
+    for type, array in zip(types, arrays, strict=True):
+        for d, extent in zip(type.shape, array.shape, strict=True):
+            if isinstance(d, Var) and d in symbols:
+                out[d] = extent
+    return out
 
 
 def _same(a: TensorType, b: TensorType) -> bool:

@@ -204,6 +204,9 @@ class Transpose(Movement):
 class Expand(Movement):
     """Repeated along dimensions of size 1, and along new ones in front: numpy's broadcasting.
 
+    A symbol beside another dimension is taken to be equal to it; if ``loose``, it may be 1 as well,
+    and ``shape`` is the whole shape of the result.
+
     Shape: x [...] -> the broadcast of x's shape and ``shape``.
     Errors: TypeCheckError if they do not broadcast.
     Source: ONNX Expand-13.
@@ -212,11 +215,27 @@ class Expand(Movement):
     name = "expand"
 
     shape: tuple[Expr, ...]
+    loose: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
-        return x.with_shape(broadcast(x.shape, self.shape))
+        if not self.loose:
+            return x.with_shape(broadcast(x.shape, self.shape))
+        if x.rank > len(self.shape):
+            raise self.fail(f"{x} has more dimensions than the shape")
+        for d, wanted in zip(reversed(x.shape), reversed(self.shape), strict=False):
+            assume(n.any_of(n.eq(d, 1), n.eq(d, wanted)))
+        return x.with_shape(self.shape)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
+        if self.loose:
+            back = len(self.shape) - x.rank
+            return te.compute(
+                self.shape,
+                lambda *i: x[
+                    tuple(n.minimum(k, d - 1) for k, d in zip(i[back:], x.shape, strict=True))
+                ],
+                self.name,
+            )
         return te.compute(
             broadcast(x.shape, self.shape),
             lambda *i: x[broadcast_indices(i, x.shape)],
@@ -231,6 +250,7 @@ class Expand(Movement):
         yield cls(sizes(2, 3, 4)), [f32(3, 1)]
         yield cls(sizes(1, 1)), [f32(3, 2)]
         yield cls(sizes(2, 2)), [f32()]
+        yield cls(sizes(2, 3, 4), loose=True), [f32(3, 1)]
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ def schedule_contraction(
         s = S.cache_write(s, anchor, "register")
         out, anchor = anchor, f"{anchor}_cache"
     c = as_contraction(s.block(anchor))
-    assert c is not None
+    if c is None:
+        raise ScheduleError("what is read through leaves no contraction", node=anchor)
     s, c = _divide_phases(s, c, out)
     s, c = _merge_rows(s, c, out)
     rows, cols = (c.m[-1] if c.m else None), c.n[-1]

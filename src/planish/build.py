@@ -17,9 +17,9 @@ from planish.targets.target import Target, parse_target
 from planish.version import __version__
 
 if TYPE_CHECKING:
-    from planish.compiler.expr.nodes import Expr, Var
+    from planish.compiler.expr.nodes import Expr
     from planish.compiler.graph.ir import Graph
-    from planish.compiler.program import Branch, Program, Step
+    from planish.compiler.program import AnyStep, Program, Step
     from planish.targets.llvm.target import Llvm
 
 Progress = Callable[[str], None]
@@ -180,7 +180,7 @@ def make_program(
     graph: Graph, target: Llvm, threads: int | None, optimize: bool, say: Progress
 ) -> Program:
     """The program of a graph: fused, scheduled for so many threads, placed."""
-    from planish.lowering import compile_graph
+    from planish.assembly import compile_graph
 
     if optimize:
         graph = optimized(graph, target, say)
@@ -199,37 +199,55 @@ def _threads_of(target: Target) -> int:
 
 
 def with_work(program: Program) -> Program:
-    """The program with the steps saying how much they have to do."""
+    """The program with the steps saying how much they have to do, as far as symbols tell it."""
+    from planish.compiler.expr.nodes import as_expr, free_vars, substitute
     from planish.compiler.loop.work import argument_bytes, flops
 
     functions = {name: (flops(f), argument_bytes(f)) for name, f in program.functions.items()}
     symbols = {name: f.symbols for name, f in program.functions.items()}
-    return replace(program, steps=_worked(program.steps, functions, symbols))
+    known = frozenset(program.symbols)
+
+    def work(step: Step) -> tuple[Expr, Expr]:
+        values = dict(zip(symbols[step.function], step.symbols, strict=True))
+        done, moved = (substitute(e, values) for e in functions[step.function])
+        return done, moved
+
+    def told(e: Expr) -> Expr:
+        return e if known.issuperset(free_vars(e)) else as_expr(0)
+
+    return replace(program, steps=_worked(program.steps, work, told))
 
 
 def _worked(
-    steps: Sequence[Step | Branch],
-    work: Mapping[str, tuple[Expr, Expr]],
-    symbols: Mapping[str, Sequence[Var]],
-) -> tuple[Step | Branch, ...]:
+    steps: Sequence[AnyStep],
+    work: Callable[[Step], tuple[Expr, Expr]],
+    told: Callable[[Expr], Expr],
+) -> tuple[AnyStep, ...]:
     """The steps with the work of their functions, branches with that of their larger side."""
-    from planish.compiler.expr.nodes import as_expr, maximum, substitute
-    from planish.compiler.program import Branch
+    from planish.compiler.expr.nodes import as_expr, maximum
+    from planish.compiler.program import Branch, Repeat, Step
 
-    out: list[Step | Branch] = []
+    def total(some: Sequence[AnyStep]) -> tuple[Expr, Expr]:
+        zero = as_expr(0)
+        return sum((s.flops for s in some), zero), sum((s.bytes for s in some), zero)
+
+    out: list[AnyStep] = []
     for step in steps:
-        if isinstance(step, Branch):
-            sides = [_worked(side, work, symbols) for side in (step.then, step.other)]
-            flops = [sum((s.flops for s in side), as_expr(0)) for side in sides]
-            moved = [sum((s.bytes for s in side), as_expr(0)) for side in sides]
-            then, other = sides
-            out.append(
-                Branch(step.condition, then, other, step.origin, maximum(*flops), maximum(*moved))
-            )
-            continue
-        values = dict(zip(symbols[step.function], step.symbols, strict=True))
-        done, size = (substitute(e, values) for e in work[step.function])
-        out.append(replace(step, flops=done, bytes=size))
+        match step:
+            case Step():
+                flops, moved = work(step)
+            case Branch():
+                then, other = (_worked(side, work, told) for side in (step.then, step.other))
+                step = replace(step, then=then, other=other)
+                flops, moved = map(maximum, total(then), total(other))
+            case Repeat():
+                step = replace(step, steps=_worked(step.steps, work, told))
+                times = as_expr(1) if step.trip is None else step.trip
+                flops, moved = (times * e for e in total(step.steps))
+            case _:
+                out.append(step)
+                continue
+        out.append(replace(step, flops=told(flops), bytes=told(moved)))
     return tuple(out)
 
 

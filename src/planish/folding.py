@@ -70,8 +70,8 @@ def constant_part(graph: Graph, nodes: list[Node]) -> Graph:
 
 def run_once(graph: Graph, target: Llvm) -> tuple[Array, ...]:
     """The results of a graph that has no inputs, by the target's code on this machine."""
+    from planish.assembly import compile_graph
     from planish.build import assemble, generate, with_work
-    from planish.lowering import compile_graph
 
     program = with_work(compile_graph(graph, target.machine, 1))
     results = assemble(program, generate(program, target), target, 1)()

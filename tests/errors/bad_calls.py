@@ -41,6 +41,24 @@ def gathering() -> Module:
     return planish.compile(model(node("Gather", "x k"), [floats("n"), ints("m")]))
 
 
+@cache
+def by_data() -> Module:
+    """x [6] in the shape k, which the call tells."""
+    return planish.compile(model(node("Reshape", "x k"), [floats(6), ints(2)]))
+
+
+@cache
+def filled() -> Module:
+    """Ones in the shape k, which the call tells."""
+    return planish.compile(model(node("ConstantOfShape", "k"), [ints(3)]))
+
+
+@cache
+def reduced() -> Module:
+    """x [2, 3] reduced along an axis that the call tells."""
+    return planish.compile(model(node("ReduceSum", "x k"), [floats(2, 3), ints(1)]))
+
+
 def call(name: str, *arguments: Any, module: Callable[[], Module] = compiled) -> None:
     assert name not in CASES, name
     CASES[name] = lambda _: module()(*arguments)
@@ -83,3 +101,13 @@ def read_only(array: Array) -> Array:
     array = array.copy()
     array.flags.writeable = False
     return array
+
+
+# --------------------------------------------------------------------------------- what data tells
+
+SIX = np.ones(6, np.float32)
+call("shape_of_data_that_does_not_fit", SIX, np.array([4, 2]), module=by_data)
+call("shape_of_data_with_a_negative_size", SIX, np.array([-3, -2]), module=by_data)
+call("shape_of_data_too_large", np.array([1 << 40, 1 << 40, 8]), module=filled)
+call("shape_of_data_too_large_for_memory", np.array([1 << 22, 1 << 22, 1]), module=filled)
+call("axis_of_data_out_of_range", SIX.reshape(2, 3), np.array([2]), module=reduced)

@@ -26,7 +26,7 @@ def test_the_interface_of_a_program() -> None:
     assert isinstance(found.inputs[1].shape[0], int)
     assert found.constants == 3
     assert [s.origin for s in found.steps] == [("first",), ("second", "third")]
-    assert found.words == slot_layout(program).words
+    assert found.layout == slot_layout(program)
 
 
 def test_fixed_sizes_are_numbers() -> None:

@@ -74,9 +74,9 @@ def twice(rows: Expr | int = N, arena: Expr | int | None = None) -> Program:
     )
     steps = (
         Step("affine", (Place("constant", 0), Place("input", 1), Place("input", 0), between), (n,),
-             Place("arena"), ("first",), n * 8, n * 32),
+             Place("arena"), origin=("first",), flops=n * 8, bytes=n * 32),
         Step("affine", (Place("constant", 1), Place("constant", 2), between, Place("output", 0)),
-             (n,), Place("arena"), ("second", "third"), n * 8, n * 32),
+             (n,), Place("arena"), origin=("second", "third"), flops=n * 8, bytes=n * 32),
     )  # fmt: skip
     return Program(
         "twice",

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import onnx
 import onnx.defs
 
-from planish.compiler.dtypes import BOOL, I64
+from planish.compiler.dtypes import I64
 from planish.compiler.errors import ImportModelError, ParseError, PlanishError, TypeCheckError
-from planish.compiler.expr.nodes import Const, Expr, Var, any_of, const, not_
+from planish.compiler.expr.nodes import Const, Expr, Var, const
 from planish.compiler.expr.sizes import number, volume
 from planish.compiler.graph.ir import (
     Array,
@@ -29,25 +29,18 @@ from planish.compiler.graph.ir import (
     GraphBuilder,
     TensorType,
     Value,
-    assume,
     collecting_assumptions,
     identifier,
     symbol_name,
 )
 from planish.compiler.graph.verify import verify
-from planish.compiler.ops.control import If
 
 from . import functions
-from .protos import attribute_subgraphs, check_node, load, sorted_nodes
-from .reader import HANDLERS, Item, NodeReader, ValueSequence
-from .scopes import Frame, Scope
+from .control import CONTROL, decide
+from .protos import check_node, load, sorted_nodes
+from .reader import HANDLERS, Item, NodeReader, Undecided, ValueSequence
+from .scopes import MAX_DEPTH, Frame, Scope, label_of
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
-
-BRANCHES: Final = ("then_branch", "else_branch")
-_MAX_DEPTH: Final = 100  # of functions and branches within each other
-_SHOWN: Final = 8  # nodes within each other that an error names
-_NAMES: Final = {"then_branch": "then", "else_branch": "other"}
-_INSIDE: Final = " / "
 
 
 def import_model(
@@ -67,7 +60,7 @@ def import_model(
     if isinstance(source, (str, os.PathLike)):
         folder = Path(source).parent
     try:
-        graph = _Importer(model, folder, dict(dims or {})).run()
+        graph = Importer(model, folder, dict(dims or {})).run()
     except RecursionError as error:
         raise ImportModelError("the model is nested too deeply") from error
     except MemoryError as error:
@@ -84,7 +77,7 @@ def load_handlers() -> None:
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-class _Importer:
+class Importer:
     """One import."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None, dims: dict[str, int]) -> None:
@@ -92,6 +85,7 @@ class _Importer:
         self.frame = Frame(GraphBuilder(identifier(_text_or(model.graph.name, "graph"))))
         self.symbols: dict[str, Expr] = {}  # by the model's names
         self.printed: dict[str, str] = {}  # model's name of a symbol: the one that is printed
+        self.taken_symbols: set[str] = set()
         self.used_dims: set[str] = set()
         self.functions = functions.by_key(model.functions)
 
@@ -225,8 +219,9 @@ class _Importer:
     def fresh_symbol(self, name: str) -> str:
         base = out = symbol_name(name)
         k = 1
-        while out in self.printed.values():
+        while out in self.taken_symbols:
             out, k = f"{base}_{k}", k + 1
+        self.taken_symbols.add(out)
         return out
 
     def check_dims(self) -> None:
@@ -275,7 +270,7 @@ class _Importer:
             for name in node.output:
                 if name and (name in made or scope.holds(name)):
                     raise ImportModelError(
-                        f"{name!r} is made twice", op=node.op_type, node=_label(node, scope)
+                        f"{name!r} is made twice", op=node.op_type, node=label_of(node, scope)
                     )
                 made.add(name)
         for node in sorted_nodes(nodes):
@@ -296,8 +291,8 @@ class _Importer:
         if key in self.functions:
             function = self.functions[key]
             results = self.call(function, node, inputs, scope)
-        elif domain == "" and node.op_type == "If":
-            results = self.branch(node, inputs, scope)
+        elif domain == "" and node.op_type in CONTROL:
+            results = CONTROL[node.op_type](self, node, inputs, scope)
         else:
             results = self.apply(node, domain, inputs, scope)
         results += [None] * (len(node.output) - len(results))
@@ -338,10 +333,12 @@ class _Importer:
                     f"version {version} of {node.op_type} (opset {opset}) is not supported",
                     hint=f"known versions: {known}",
                 )
-            reader = NodeReader(node, version, inputs, self.builder, self.folder)
+            reader = NodeReader(node, version, inputs, self.builder, self.folder, self.fresh_symbol)
             try:
                 with collecting_assumptions(self.builder.constraints):
                     found = entry.handle(reader)
+            except Undecided as several:
+                return decide(self, several, node, domain, inputs, scope)
             except (ArithmeticError, IndexError, ValueError) as error:
                 if isinstance(error, PlanishError):
                     raise
@@ -363,7 +360,7 @@ class _Importer:
         scope: Scope,
     ) -> list[Item | None]:
         """The results of a function's body in place of the node."""
-        if scope.depth >= _MAX_DEPTH:
+        if scope.depth >= MAX_DEPTH:
             raise ImportModelError(
                 f"function {function.name} is nested too deeply, or calls itself"
             )
@@ -376,7 +373,7 @@ class _Importer:
             {**scope.opsets, **_opsets(function.opset_import)},
             self.frame,
             depth=scope.depth + 1,
-            label=_label(node, scope),
+            label=label_of(node, scope),
         )
         self.run_nodes(functions.with_attributes(function, node), inner)
         wanted = [text(n, "an output of a function") for n in function.output]
@@ -385,120 +382,17 @@ class _Importer:
             for n, asked in zip(wanted, node.output, strict=False)
         ]
 
-    def branch(
-        self, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
-    ) -> list[Item | None]:
-        """If: the branch that a known condition chooses, or a node with both."""
-        condition = inputs[0] if len(inputs) == 1 else None
-        if not isinstance(condition, Value):
-            raise ImportModelError("the condition is missing")
-        if condition.type.dtype is not BOOL:
-            raise ImportModelError(f"the condition {condition!r} is no bool")
-        graphs = attribute_subgraphs(node)
-        for a in node.attribute:
-            if a.name not in BRANCHES:
-                raise ImportModelError(f"attribute {a.name} is not supported")
-        for name in BRANCHES:
-            if name not in graphs:
-                raise ImportModelError(f"attribute {name} is missing")
-        match condition.content:
-            case (Const(chosen),):
-                name = BRANCHES[0] if chosen else BRANCHES[1]
-                return self.run_branch(name, graphs[name], node, scope)
-            case _:
-                return self.choice(condition, graphs, node, scope)
-
-    def run_branch(
-        self, name: str, graph: onnx.GraphProto, node: onnx.NodeProto, scope: Scope
-    ) -> list[Item | None]:
-        """The results of a branch whose nodes are put into the present graph."""
-        inner = Scope(
-            {}, scope.opsets, self.frame, scope, depth=scope.depth + 1, label=_label(node, scope)
-        )
-        if inner.depth >= _MAX_DEPTH:
-            raise ImportModelError("the model is nested too deeply")
-        if graph.input:
-            raise ImportModelError(f"{name} has inputs")
-        self.collect_tensors(graph, inner)
-        self.run_nodes(graph.node, inner)
-        return [
-            self.lookup(text(out.name, "an output"), inner, f"an output of {name}")
-            for out in graph.output
-        ]
-
-    def choice(
-        self,
-        condition: Value,
-        graphs: Mapping[str, onnx.GraphProto],
-        node: onnx.NodeProto,
-        scope: Scope,
-    ) -> list[Item | None]:
-        """A node that runs one of two branches."""
-        around = self.frame
-        frames, results = [], []
-        for name in BRANCHES:
-            self.frame = Frame(GraphBuilder(_NAMES[name]), around)
-            try:
-                found = self.run_branch(name, graphs[name], node, scope)
-            finally:
-                frame, self.frame = self.frame, around
-            values = [v for v in found if isinstance(v, Value)]
-            if len(values) < len(found):
-                raise ImportModelError(
-                    f"{name} gives a sequence, and which branch runs depends on the data"
-                )
-            if not values:
-                raise ImportModelError(f"{name} gives nothing")
-            frames.append(frame)
-            results.append(values)
-        # What is constant here is one in the branch too: all else is an input of both.
-        taken = [
-            v
-            for v in dict.fromkeys(v for f in frames for v in f.taken)
-            if v not in around.builder.constants
-        ]
-        for k, frame in enumerate(frames):
-            own = frame.builder
-            own.inputs = [frame.taken.get(v) or Value(own.fresh(v.name), v.type) for v in taken]
-            self.assume_in_branch(own, condition, k == 0)
-        then, other = (f.builder.finish(r) for f, r in zip(frames, results, strict=True))
-        origin = node.name or next(iter(node.output), node.op_type)
-        names = list(node.output)
-        return list(
-            self.builder.apply(If(then, other), condition, *taken, names=names, origin=origin)
-        )
-
-    def assume_in_branch(self, branch: GraphBuilder, condition: Value, wanted: bool) -> None:
-        """Conditions on sizes that a branch relies on: of all calls, but where it never runs."""
-        runs = condition.content[0] if condition.content else None
-        with collecting_assumptions(self.builder.constraints):
-            for needed in branch.constraints:
-                if runs is None:
-                    assume(needed)
-                else:
-                    assume(any_of(not_(runs) if wanted else runs, needed))
-        branch.constraints.clear()
-
 
 def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportModelError:
     """The error as one of the model, with the node named."""
     if isinstance(error, ImportModelError) and error.node and error.op:
         return error
-    lines = [_label(node, scope)]
+    lines = [label_of(node, scope)]
     if error.node and error.node != lines[0]:
         lines.append(error.node)
     return ImportModelError(
         error.message, op=error.op or node.op_type, node="\n".join(lines), hint=error.hint
     )
-
-
-def _label(node: onnx.NodeProto, scope: Scope) -> str:
-    own = node.name or next(iter(node.output), "") or node.op_type
-    own = f"{own} ({node.op_type})" if own != node.op_type else own
-    path = [*scope.label.split(_INSIDE), own] if scope.label else [own]
-    if len(path) > _SHOWN:
-        path = [*path[: _SHOWN // 2], "...", *path[-(_SHOWN // 2) :]]
-    return _INSIDE.join(path)
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
-from planish.compiler.graph.ir import Array, Value, assume
+from planish.compiler.graph.ir import Array, Content, Value, assume
 from planish.compiler.ops.indexing import (
     CumSum,
     Gather,
@@ -18,8 +18,9 @@ from planish.compiler.ops.indexing import (
     Trilu,
 )
 from planish.compiler.ops.padding import PAD_MODES, Pad
-from planish.compiler.ops.shape import Reshape
+from planish.compiler.ops.shape import Concat, Reshape
 
+from .dynamic import Integers, sliced
 from .reader import NodeReader, handles
 from .shape import LATE, positive
 
@@ -39,6 +40,8 @@ def slice_(r: NodeReader) -> Value:
         starts, ends = (tuple(map(as_expr, r.required(name))) for name in ("starts", "ends"))
         given_axes, given_steps = r.attribute("axes"), None
     else:
+        if any(v is not None and v.content is None for v in map(r.optional, range(1, 5))):
+            return sliced(r, x, r.input(1), r.input(2), *(_ints_or_value(r, k) for k in (3, 4)))
         starts, ends = r.content(1, "the starts"), r.content(2, "the ends")
         given_axes = None if r.optional(3) is None else r.ints(3, "the axes")
         given_steps = None if r.optional(4) is None else r.ints(4, "the steps")
@@ -58,6 +61,12 @@ def slice_(r: NodeReader) -> Value:
             step = 1
         from_[axis], by[axis], shape[axis] = first, step, count
     return r.one(Slice(tuple(from_), tuple(by), tuple(shape)), x)
+
+
+def _ints_or_value(r: NodeReader, index: int) -> Value | tuple[int, ...] | None:
+    """An input as numbers if they are known."""
+    value = r.optional(index)
+    return value if value is None or r.array(index) is None else r.ints(index, f"input {index}")
 
 
 def same_as_one(e: Expr) -> bool:
@@ -213,14 +222,19 @@ def pad(r: NodeReader) -> Value:
         pads = tuple(map(as_expr, r.required("pads")))
         fill = r.attribute("value", 0.0)
     else:
-        pads = r.content(1, "the pads")
+        pads = ()
         operand = r.optional(2)
         if operand is not None and (known := r.array(2)) is not None and known.size == 1:
             if operand.type.dtype is not x.type.dtype:
                 raise r.fail(f"the value {operand!r} is not {x.type.dtype}")
             fill, operand = plain(known), None
-        if r.version >= 18 and r.optional(3) is not None:
-            axes = positive(r, r.ints(3, "the axes"), rank)
+        given = r.optional(3) if r.version >= 18 else None
+        if given is None or r.array(3) is not None:
+            pads = r.content(1, "the pads", signed=True)
+            if given is not None:
+                axes = positive(r, r.ints(3, "the axes"), rank)
+        else:
+            pads = _pads_by_axis(r, given, rank)
     if len(pads) != 2 * len(axes):
         raise r.fail(f"there are {len(pads)} pads for {len(axes)} dimensions")
     before, after = [as_expr(0)] * rank, [as_expr(0)] * rank
@@ -235,6 +249,17 @@ def pad(r: NodeReader) -> Value:
         if operand
         else r.one(Pad(tuple(before), tuple(after), mode, fill), x)
     )
+
+
+def _pads_by_axis(r: NodeReader, axes: Value, rank: int) -> Content:
+    """The pads of all axes, where only the data tells of which they are given."""
+    i = Integers(r)
+    pads, count = r.input(1), axes.type.size
+    if count is None or pads.type.size != 2 * count:
+        raise r.fail(f"{pads!r} are not two pads for each of {axes!r}")
+    ends = [i(Gather(0), pads, list(range(at, at + count))) for at in (0, count)]
+    spread = i(Concat(0), *(i.spread(end, axes, rank, 0) for end in ends))
+    return r.symbols(spread, "the pads", signed=True)
 
 
 def plain(array: Array) -> float | int | bool:
@@ -260,7 +285,7 @@ def trilu(r: NodeReader) -> Value:
     """The diagonal is known."""
     k: Expr = as_expr(0)
     if r.optional(1) is not None:
-        content = r.content(1, "the diagonal")
+        content = r.content(1, "the diagonal", signed=True)
         if len(content) != 1:
             raise r.fail(f"there are {len(content)} diagonals")
         k = content[0]

@@ -7,7 +7,7 @@ nothing is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -16,10 +16,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from planish.compiler.dtypes import I32, I64
 from planish.compiler.errors import ImportModelError
-from planish.compiler.expr.nodes import Const, Expr
-from planish.compiler.graph.ir import Array, Content, GraphBuilder, Value
+from planish.compiler.expr.nodes import Const, Expr, Var
+from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, GraphBuilder, Value
 from planish.compiler.ops.base import Op
+from planish.compiler.ops.sizes import Sizes
 
 from .tensors import decode
 
@@ -59,6 +61,17 @@ def handles(op_type: str, *versions: int, domain: str = "") -> Callable[[Handler
     return register
 
 
+class Undecided(Exception):
+    """A node is one of several, which only the data tells: an integer says which.
+
+    ``choices`` are what input ``index`` is for each value of that integer.
+    """
+
+    def __init__(self, index: int, number: Value, choices: Mapping[int, Array]) -> None:
+        super().__init__(index)
+        self.index, self.number, self.choices = index, number, choices
+
+
 class NodeReader:
     """One node; every access is recorded."""
 
@@ -69,6 +82,7 @@ class NodeReader:
         inputs: Sequence[Item | None],
         builder: GraphBuilder,
         folder: Path | None = None,
+        fresh: Callable[[str], str] = str,
     ) -> None:
         self.op_type: str = proto.op_type
         self.folder = folder  # where tensors of the model that lie in files are
@@ -76,6 +90,7 @@ class NodeReader:
         self.builder = builder
         self.output_names: list[str] = list(proto.output)  # "" for one that is not wanted
         self.label = proto.name or (self.output_names[0] if self.output_names else proto.op_type)
+        self._fresh = fresh  # makes names of symbols
         self._inputs = list(inputs)
         self._attributes = {a.name: a for a in proto.attribute}
         self._read_inputs: set[int] = set()
@@ -122,26 +137,64 @@ class NodeReader:
         """All inputs, none of which may be left out."""
         return [self.input(k) for k in range(len(self._inputs))]
 
-    def content(self, index: int, what: str) -> Content:
-        """The known content of an integer input that the compiler must know (a shape, axes ...)."""
+    def content(self, index: int, what: str, signed: bool = False) -> Content:
+        """The content of an integer input (a shape, pads ...): as far as it is known, or symbols.
+
+        Those stand for what the data tells in a call, which must not be negative unless ``signed``.
+        """
         value = self.input(index)
         if value.content is None:
+            return self.symbols(value, f"{what} (input {index})", signed)
+        return value.content
+
+    def symbols(self, value: Value, what: str, signed: bool = False) -> Content:
+        """Symbols for the elements of a tensor of integers that only the data tells.
+
+        With ``signed`` an element is a difference of two.
+        """
+        count = value.type.size
+        if count is None or count > MAX_CONTENT or value.type.dtype not in (I32, I64):
+            raise self.fail(
+                f"{what} is {value!r}: it depends on the data",
+                hint="only a known number of integers may",
+            )
+        known = self.builder.sized.get((value, signed))
+        if known is None:
+            name = next(filter(None, self.output_names), self.op_type)
+            fresh = [Var(self._fresh(f"{name}_{k}")) for k in range(2 * count if signed else count)]
+            op = Sizes(tuple(fresh), f"{what} of {self.label}", signed)
+            known = self.builder.one(op, value, name=f"{name}_sizes", origin=self.label)
+            self.builder.sized[value, signed] = known
+        assert known.content is not None
+        return known.content
+
+    def symbol(self, value: Value, what: str) -> Expr:
+        """A symbol for the one integer of a tensor, which must not be negative."""
+        if value.content is not None and len(value.content) == 1:
+            return value.content[0]
+        if value.type.size != 1:
+            raise self.fail(f"{what} is {value!r}, not one integer")
+        return self.symbols(value, what)[0]
+
+    def ints(self, index: int, what: str) -> tuple[int, ...]:
+        """The content of an integer input as numbers."""
+        value = self.input(index)
+        content = value.content
+        if content is None:
             raise self.fail(
                 f"{what} (input {index}, {value!r}) depends on the data",
                 hint="only what follows from shapes and constants is supported here",
             )
-        return value.content
-
-    def ints(self, index: int, what: str) -> tuple[int, ...]:
-        """The content of an integer input as numbers."""
-        content = self.content(index, what)
         if not all(isinstance(e, Const) for e in content):
             raise self.fail(f"{what} (input {index}) must be constant, not {content}")
         return tuple(int(e.value) for e in content if isinstance(e, Const))
 
     def array(self, index: int) -> Array | None:
         """Input ``index`` if its elements are known numbers."""
-        value = self.input(index)
+        return self.array_of(self.input(index))
+
+    def array_of(self, value: Value) -> Array | None:
+        """A value's elements, if they are known numbers."""
         found = self.builder.constants.get(value)
         if found is None and value.content is not None and not value.type.dtype.is_float:
             numbers = [e.value for e in value.content if isinstance(e, Const)]

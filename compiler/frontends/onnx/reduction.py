@@ -8,6 +8,7 @@ from typing import Any, Final
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops import reduction
 
+from .dynamic import axes_of
 from .reader import NodeReader, handles
 
 # Our operator, the versions, and the first one whose axes are an input rather than an attribute.
@@ -37,7 +38,7 @@ def _reduce(make: Callable[..., Any], since: int) -> Callable[[NodeReader], Valu
             nothing = bool(r.attribute("noop_with_empty_axes", 0))
             given = r.optional(1)
             if given is not None and given.type.size != 0:
-                axes = r.ints(1, "axes")
+                axes = axes_of(r, 1, "axes", x.type.rank)
         return r.one(make(axes if axes or nothing else None, keepdims), x)
 
     return handle

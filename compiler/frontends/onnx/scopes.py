@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import onnx
 
 from planish.compiler.graph.ir import GraphBuilder, Value
 
 from .reader import Item, ValueSequence
+
+MAX_DEPTH: Final = 100  # of functions and branches within each other
+_SHOWN: Final = 8  # nodes within each other that an error names
+_INSIDE: Final = " / "
 
 Names: TypeAlias = "dict[str, Item | None]"
 
@@ -58,3 +62,13 @@ class Scope:
 
     def holds(self, name: str) -> bool:
         return name in self.names or name in self.tensors
+
+
+def label_of(node: onnx.NodeProto, scope: Scope) -> str:
+    """What errors call a node: its name and operator, behind those of what it is inside of."""
+    own = node.name or next(iter(node.output), "") or node.op_type
+    own = f"{own} ({node.op_type})" if own != node.op_type else own
+    path = [*scope.label.split(_INSIDE), own] if scope.label else [own]
+    if len(path) > _SHOWN:
+        path = [*path[: _SHOWN // 2], "...", *path[-(_SHOWN // 2) :]]
+    return _INSIDE.join(path)

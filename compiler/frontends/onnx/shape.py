@@ -23,6 +23,7 @@ from planish.compiler.ops.shape import (
     Transpose,
 )
 
+from .dynamic import axes_of, expanded, numbers_between, reshaped
 from .reader import Item, NodeReader, handles
 from .tensors import dtype_of
 
@@ -39,8 +40,10 @@ def identity(r: NodeReader) -> Item:
 def reshape(r: NodeReader) -> Value:
     """0 copies a dimension (unless allowzero, since version 14), -1 is what is left."""
     x = r.input(0)
-    wanted = r.content(1, "the shape")
     keeps_zero = bool(r.attribute("allowzero", 0)) if r.version >= 14 else False
+    if r.input(1).content is None:
+        return reshaped(r, x, r.input(1), keeps_zero)
+    wanted = r.content(1, "the shape")
     shape: list[Expr] = []
     free: int | None = None
     for k, d in enumerate(wanted):
@@ -84,12 +87,14 @@ def flatten(r: NodeReader) -> Value:
     return r.one(Reshape((volume(x.type.shape[:axis]), volume(x.type.shape[axis:]))), x)
 
 
-def given_axes(r: NodeReader) -> tuple[int, ...] | None:
+def given_axes(r: NodeReader, rank: int) -> tuple[int, ...] | None:
     """The attribute (before version 13) or input ``axes``; None if it is left out."""
     if r.version < 13:
         axes = r.attribute("axes")
         return None if axes is None else tuple(axes)
-    return None if r.optional(1) is None else r.ints(1, "the axes")
+    if r.optional(1) is None:
+        return None
+    return axes_of(r, 1, "the axes", rank)
 
 
 def positive(r: NodeReader, axes: Sequence[int], rank: int) -> list[int]:
@@ -106,7 +111,8 @@ def positive(r: NodeReader, axes: Sequence[int], rank: int) -> list[int]:
 @handles("Squeeze", 1, 11, 13, *LATE)
 def squeeze(r: NodeReader) -> Value:
     """The axes are an attribute before version 13."""
-    x, axes = r.input(0), given_axes(r)
+    x = r.input(0)
+    axes = given_axes(r, x.type.rank)
     if axes is None:
         for d in x.type.shape:
             if not isinstance(d, Const):
@@ -125,7 +131,9 @@ def squeeze(r: NodeReader) -> Value:
 @handles("Unsqueeze", 1, 11, 13, *LATE)
 def unsqueeze(r: NodeReader) -> Value:
     """The axes are an attribute before version 13."""
-    x, axes = r.input(0), given_axes(r)
+    x, given = r.input(0), r.optional(1)
+    more = 0 if given is None or r.version < 13 else given.type.size or 0
+    axes = given_axes(r, x.type.rank + more)
     if axes is None:
         raise r.fail("the axes are missing")
     rank = x.type.rank + len(axes)
@@ -151,6 +159,8 @@ def concat(r: NodeReader) -> Value:
 @handles("Expand", 8, 13)
 def expand(r: NodeReader) -> Value:
     """All versions alike."""
+    if r.input(1).content is None:
+        return expanded(r, r.input(0), r.input(1))
     return r.one(Expand(r.content(1, "the shape")), r.input(0))
 
 
@@ -276,7 +286,7 @@ def scalar(array: Array) -> Const:
 
 @handles("Range", 11, 27)
 def range_(r: NodeReader) -> Value:
-    """Integer limits may be symbolic, those of floats are numbers."""
+    """Integer limits may be symbolic; of others, and of steps, the data may tell."""
     start, limit, delta = (r.input(k) for k in range(3))
     dtype = start.type.dtype
     if any(v.type.dtype is not dtype or v.type.size != 1 for v in (start, limit, delta)):
@@ -286,7 +296,7 @@ def range_(r: NodeReader) -> Value:
     if dtype.is_float:
         arrays = [r.array(k) for k in range(3)]
         if any(a is None for a in arrays):
-            raise r.fail("the limits of the range depend on the data")
+            return numbers_between(r, start, limit, delta)
         first, last, step = (float(a.reshape(())) for a in arrays if a is not None)
         if step == 0 or not np.isfinite([first, last, step]).all():
             raise r.fail(f"numbers from {first} to {last} by {step}")
@@ -295,6 +305,8 @@ def range_(r: NodeReader) -> Value:
             raise r.fail(f"there are {count} numbers from {first} to {last} by {step}")
         op = Range(n.const(first, dtype), n.const(step, dtype), as_expr(count), dtype)
         return r.one(op)
+    if any(v.content is None for v in (start, limit, delta)) or r.array(2) is None:
+        return numbers_between(r, start, limit, delta)
     (first_,), (last_,) = r.content(0, "the start"), r.content(1, "the limit")
     (step_,) = r.ints(2, "the step")
     if step_ == 0:

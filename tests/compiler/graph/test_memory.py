@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planish.compiler.calling import ALIGNMENT
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var, as_expr, const
 from planish.compiler.expr.sizes import evaluate
 from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
-from planish.compiler.program import ALIGNMENT, Place
+from planish.compiler.program import Place
 
 B, S = Var("b"), Var("s")
 SIZES: list[Expr] = [B * 4, B * 4096, B * S * 768, B * S * S * 16, S * 128, (B + S) // 2 * 4 + 12]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from planish import lowering
+from planish.assembly import compile_graph
 from planish.compiler.dtypes import F32
 from planish.compiler.expr.evaluate import evaluate
 from planish.compiler.expr.nodes import Load, Mul, Var, loads
@@ -114,7 +115,7 @@ def kernels(graph: Graph, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> 
         return s
 
     monkeypatch.setattr(lowering, "default_schedule", spy)
-    program = lowering.compile_graph(run(graph, GRAPH_PASSES), machine, 2, True)
+    program = compile_graph(run(graph, GRAPH_PASSES), machine, 2, True)
     assert len(found) == len(program.functions)
     assert {k.s.text() for k in found} == set(program.traces.values())
     return found

@@ -62,12 +62,6 @@ def test_reshape_refuses() -> None:
             import_model(model)
 
 
-def test_reshape_by_data_is_refused() -> None:
-    model = model_of(node("Reshape", "x s"), {"x": f32(2, 3), "s": i64(3, 2)})
-    with pytest.raises(ImportModelError, match="the shape .* depends on the data"):
-        import_model(model)
-
-
 @pytest.mark.parametrize("opset", ALL_OPSETS)
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, 3, -1, -3])
 def test_flatten(opset: int, axis: int | None) -> None:

@@ -1,0 +1,379 @@
+"""Nodes that hold graphs: If, Loop and Scan; and nodes that are one of several.
+
+A graph that is read for one of these takes what it reads from around it as inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import onnx
+
+from planish.compiler.dtypes import BOOL, I64
+from planish.compiler.errors import ImportModelError, PlanishError
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Const, Expr, Var, any_of, free_vars, not_
+from planish.compiler.expr.sizes import same
+from planish.compiler.graph.ir import (
+    Graph,
+    GraphBuilder,
+    TensorType,
+    Value,
+    assume,
+    collecting_assumptions,
+    tensor,
+)
+from planish.compiler.graph.subgraphs import bound_in
+from planish.compiler.ops.compare import Equal
+from planish.compiler.ops.control import If, Loop
+from planish.compiler.ops.elementwise import Max, Min
+from planish.compiler.ops.shape import Reshape
+from planish.compiler.ops.sizes import Sizes
+
+from .protos import attribute_subgraphs
+from .reader import Item, Undecided, ValueSequence
+from .scopes import MAX_DEPTH, Frame, Scope, label_of
+from .tensors import text
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+    Handler: TypeAlias = Callable[
+        [Importer, onnx.NodeProto, list[Item | None], Scope], list[Item | None]
+    ]
+    # The body of a loop, once what it carries has types: its number, the condition and the carried
+    # values give the next condition, the next values, and values that are kept.
+    Body: TypeAlias = Callable[
+        [Value, Value, Sequence[Value]], tuple[Value, Sequence[Value], Sequence[Value]]
+    ]
+
+_BRANCHES: Final = ("then_branch", "else_branch")
+_MOST_TIMES: Final = 1 << 45  # that a loop is run, if only data tells how often
+_ATTEMPTS: Final = 64  # to find out which dimensions change in a loop
+
+
+# ------------------------------------------------------------------------------------------ graphs
+
+
+def read_graph(
+    imp: Importer, name: str, graph: onnx.GraphProto, node: onnx.NodeProto, scope: Scope,
+    given: Mapping[str, Item | None],
+) -> list[Item | None]:  # fmt: skip
+    """The results of a graph whose nodes are put into the present frame."""
+    inner = Scope(
+        dict(given), scope.opsets, imp.frame, scope, depth=scope.depth + 1,
+        label=label_of(node, scope),
+    )  # fmt: skip
+    if inner.depth >= MAX_DEPTH:
+        raise ImportModelError("the model is nested too deeply")
+    imp.collect_tensors(graph, inner)
+    imp.run_nodes(graph.node, inner)
+    return [
+        imp.lookup(text(out.name, "an output"), inner, f"an output of {name}")
+        for out in graph.output
+    ]
+
+
+def only(node: onnx.NodeProto, *names: str) -> None:
+    """Check that a node has no other attributes."""
+    for a in node.attribute:
+        if a.name not in names:
+            raise ImportModelError(f"attribute {a.name} is not supported")
+
+
+# ------------------------------------------------------------------------------------- alternatives
+
+
+def branch(
+    imp: Importer, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
+) -> list[Item | None]:
+    """If: the branch that a known condition chooses, or a node with both."""
+    condition = inputs[0] if len(inputs) == 1 else None
+    if not isinstance(condition, Value):
+        raise ImportModelError("the condition is missing")
+    if condition.type.dtype is not BOOL:
+        raise ImportModelError(f"the condition {condition!r} is no bool")
+    graphs = attribute_subgraphs(node)
+    only(node, *_BRANCHES)
+    for name in _BRANCHES:
+        if name not in graphs:
+            raise ImportModelError(f"attribute {name} is missing")
+        if graphs[name].input:
+            raise ImportModelError(f"{name} has inputs")
+
+    def run(name: str) -> Callable[[], list[Item | None]]:
+        return lambda: read_graph(imp, name, graphs[name], node, scope, {})
+
+    then, other = map(run, _BRANCHES)
+    match condition.content:
+        case (Const(chosen),):
+            return then() if chosen else other()
+        case _:
+            return _either(imp, condition, then, other, node)
+
+
+def decide(
+    imp: Importer,
+    several: Undecided,
+    node: onnx.NodeProto,
+    domain: str,
+    inputs: list[Item | None],
+    scope: Scope,
+) -> list[Item | None]:
+    """A node that is one of several: each of them that can be in a branch."""
+    home, around = imp.frame, imp.builder
+
+    def run(k: int) -> list[Item | None]:
+        given = [None if i is None else imp.frame.take(i, home) for i in inputs]
+        given[several.index] = imp.builder.constant(several.choices[k])
+        return imp.apply(node, domain, given, scope)
+
+    choices: list[int] = []
+    refused: PlanishError | None = None
+    for k in several.choices:
+        imp.frame = Frame(GraphBuilder("attempt"), home)
+        try:
+            run(k)
+        except PlanishError as error:
+            refused = refused or error
+        else:
+            choices.append(k)
+        finally:
+            imp.frame = home
+    if not choices:
+        assert refused is not None
+        raise refused
+    symbol = Var(imp.fresh_symbol(f"{next(filter(None, node.output), node.op_type)}_is"))
+    what = f"what input {several.index} says"
+    number = around.one(Sizes((symbol,), what), several.number, name=str(symbol), origin=node.name)
+    with collecting_assumptions(around.constraints):
+        assume(any_of(*(n.eq(symbol, k) for k in choices)))
+
+    def rest(at: int) -> list[Item | None]:
+        frame = imp.frame
+        if at == len(choices) - 1:
+            return run(choices[at])
+        asked = frame.take(number, home)
+        assert isinstance(asked, Value)
+        wanted = imp.builder.constant(np.array(choices[at], np.int64))
+        condition = imp.builder.one(Equal(), asked, wanted, origin=node.name)
+        return _either(imp, condition, lambda: run(choices[at]), lambda: rest(at + 1), node)
+
+    return rest(0)
+
+
+def _either(
+    imp: Importer,
+    condition: Value,
+    then: Callable[[], list[Item | None]],
+    other: Callable[[], list[Item | None]],
+    node: onnx.NodeProto,
+) -> list[Item | None]:
+    """A node that runs one of two branches."""
+    around = imp.frame
+    frames, results = [], []
+    for name, run in zip(("then", "other"), (then, other), strict=True):
+        imp.frame = Frame(GraphBuilder(name), around)
+        try:
+            found = run()
+        finally:
+            frame, imp.frame = imp.frame, around
+        values = [v for v in found if isinstance(v, Value)]
+        if len(values) < len(found):
+            raise ImportModelError(
+                f"the branch {name} gives a sequence, and which branch runs depends on the data"
+            )
+        if not values:
+            raise ImportModelError(f"the branch {name} gives nothing")
+        frames.append(frame)
+        results.append(values)
+    taken = _taken(imp, frames)
+    for k, frame in enumerate(frames):
+        own = frame.builder
+        own.inputs = [frame.taken.get(v) or Value(own.fresh(v.name), v.type) for v in taken]
+        _assume_in_branch(imp, own, condition, k == 0)
+    first, second = (f.builder.finish(r) for f, r in zip(frames, results, strict=True))
+    op = If(first, second, _differing(imp, first, second, node))
+    origin = node.name or next(iter(node.output), node.op_type)
+    return list(imp.builder.apply(op, condition, *taken, names=list(node.output), origin=origin))
+
+
+def _taken(imp: Importer, frames: Sequence[Frame]) -> list[Value]:
+    """What graphs take from around them: what is constant there is one in them too."""
+    constants = imp.builder.constants
+    return [v for v in dict.fromkeys(v for f in frames for v in f.taken) if v not in constants]
+
+
+def _differing(
+    imp: Importer, first: Graph, second: Graph, node: onnx.NodeProto
+) -> tuple[Expr, ...]:
+    """Symbols for the dimensions in which the results of two branches differ."""
+    hidden = frozenset((*bound_in(first), *bound_in(second)))
+    out: list[Expr] = []
+    for name, a, b in zip(node.output, first.outputs, second.outputs, strict=False):
+        for k, (x, y) in enumerate(zip(a.type.shape, b.type.shape, strict=False)):
+            if not same(x, y) or not hidden.isdisjoint(free_vars(x)):
+                out.append(Var(imp.fresh_symbol(f"{name}_{k}")))
+    return tuple(out)
+
+
+def _assume_in_branch(imp: Importer, branch: GraphBuilder, condition: Value, wanted: bool) -> None:
+    """Conditions on sizes that a branch relies on: of all calls, but where it never runs.
+
+    Those on what it finds in data itself stay with it.
+    """
+    runs = condition.content[0] if condition.content else None
+    own = frozenset(v for node in branch.nodes for v in node.op.binds)
+    stay = [c for c in branch.constraints if not own.isdisjoint(free_vars(c))]
+    with collecting_assumptions(imp.builder.constraints):
+        for needed in branch.constraints:
+            if needed in stay:
+                continue
+            if runs is None:
+                assume(needed)
+            else:
+                assume(any_of(not_(runs) if wanted else runs, needed))
+    branch.constraints[:] = stay
+
+
+# -------------------------------------------------------------------------------------------- loops
+
+
+def loop(
+    imp: Importer, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
+) -> list[Item | None]:
+    """Loop: a body that carries values, until a number of times or a condition is met."""
+    only(node, "body")
+    graph = attribute_subgraphs(node).get("body")
+    if graph is None:
+        raise ImportModelError("attribute body is missing")
+    given = [*inputs, *[None] * (2 - len(inputs))]
+    times, condition, initial = given[0], given[1], given[2:]
+    if isinstance(times, ValueSequence) or isinstance(condition, ValueSequence):
+        raise ImportModelError("the number of times or the condition is a sequence")
+    values = tensors_of(initial, "a value that is carried")
+    carried = len(values)
+    if len(graph.input) != carried + 2 or len(graph.output) < carried + 1:
+        raise ImportModelError(
+            f"{carried} values are carried, and the body takes {len(graph.input)} and gives "
+            f"{len(graph.output)}"
+        )
+    names = [text(i.name, "an input of the body") for i in graph.input]
+
+    def body(
+        number: Value, asked: Value, now: Sequence[Value]
+    ) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+        own = dict(zip(names, (number, asked, *now), strict=True))
+        found = tensors_of(read_graph(imp, "body", graph, node, scope, own), "a result of the body")
+        return found[0], found[1 : 1 + carried], found[1 + carried :]
+
+    return list(repeat(imp, node, _times(imp, times), condition, values, body))
+
+
+def tensors_of(items: Sequence[Item | None], what: str) -> list[Value]:
+    """The items, all of which must be tensors."""
+    for item in items:
+        if item is None:
+            raise ImportModelError(f"{what} is missing")
+        if not isinstance(item, Value):
+            raise ImportModelError(f"{what} is {item!r}, not a tensor")
+    return [item for item in items if isinstance(item, Value)]
+
+
+def _times(imp: Importer, times: Value | None) -> Expr | None:
+    """How often a loop runs at most."""
+    if times is None:
+        return None
+    if times.type.size != 1:
+        raise ImportModelError(f"how often it runs is {times!r}, not one integer")
+    if times.content is not None:
+        return times.content[0]
+    b = imp.builder
+    for op, bound in ((Max(), 0), (Min(), _MOST_TIMES)):
+        times = b.one(op, times, b.constant(np.array(bound, np.int64)), name="times")
+    symbol = Var(imp.fresh_symbol("times"))
+    b.one(Sizes((symbol,), "how often a loop runs"), times, name="times")
+    return symbol
+
+
+def repeat(
+    imp: Importer,
+    node: onnx.NodeProto,
+    trip: Expr | None,
+    condition: Value | None,
+    initial: Sequence[Value],
+    body: Body,
+) -> tuple[Value, ...]:
+    """A loop around a body: the last carried values, and the kept ones stacked."""
+    around = imp.frame
+    label = next(filter(None, node.output), node.op_type)
+    if condition is not None and condition.type.rank:
+        condition = imp.builder.one(Reshape(()), condition, name="condition")
+    count = Var(imp.fresh_symbol(f"{label}_count"))
+    varying: dict[tuple[int, int], Var] = {}
+    for _ in range(_ATTEMPTS):
+        kinds = [
+            v.type.with_shape(varying.get((j, k), d) for k, d in enumerate(v.type.shape))
+            for j, v in enumerate(initial)
+        ]
+        frame = imp.frame = Frame(GraphBuilder("body"), around)
+        try:
+            graph = _body(imp, body, count, kinds)
+        finally:
+            imp.frame = around
+        new = {
+            (j, k): Var(imp.fresh_symbol(f"{label}_{v.name}_{k}"))
+            for j, v in enumerate(initial)
+            for k in _changes(kinds[j], graph.outputs[1 + j], v.name)
+            if (j, k) not in varying
+        }
+        if not new:
+            break
+        varying |= new
+    taken = _taken(imp, [frame])
+    graph = graph.with_(
+        inputs=(*graph.inputs, *(frame.taken[v] for v in taken)),
+        input_names=(*graph.input_names, *(frame.taken[v].name for v in taken)),
+    )
+    inside = frozenset((count, *varying.values(), *bound_in(graph)))
+    kept = tuple(
+        Var(imp.fresh_symbol(f"{label}_{v.name}_{k}"))
+        for v in graph.outputs[1 + len(initial) :]
+        for k, d in enumerate(v.type.shape)
+        if not inside.isdisjoint(free_vars(d))
+    )
+    op = Loop(graph, len(initial), count, trip, tuple(varying.values()), kept)
+    origin = node.name or label
+    names = [name or node.op_type for name in node.output]
+    return imp.builder.apply(op, condition, *initial, *taken, names=names, origin=origin)
+
+
+def _body(imp: Importer, body: Body, count: Var, kinds: Sequence[TensorType]) -> Graph:
+    """The graph of a body for carried values of these types."""
+    b = imp.builder
+    number = Value(b.fresh("number"), tensor(I64), (count,))
+    asked = Value(b.fresh("asked"), tensor(BOOL))
+    now = [Value(b.fresh("carried"), kind) for kind in kinds]
+    b.inputs = [number, asked, *now]
+    with collecting_assumptions(b.constraints):
+        again, then, kept = body(number, asked, now)
+    if again.type.dtype is not BOOL or again.type.size != 1:
+        raise ImportModelError(f"the condition that the body gives is {again!r}, not one bool")
+    if again.type.rank:
+        again = b.one(Reshape(()), again, name="again")
+    return b.finish([again, *then, *kept])
+
+
+def _changes(kind: TensorType, given: Value, name: str) -> list[int]:
+    """The dimensions in which a carried value changes."""
+    found = given.type
+    if found.dtype is not kind.dtype or found.rank != kind.rank:
+        raise ImportModelError(f"{name} is carried as {kind}, and becomes {found}")
+    return [
+        k for k, (x, y) in enumerate(zip(kind.shape, found.shape, strict=True)) if not same(x, y)
+    ]
+
+
+CONTROL: Final[dict[str, Handler]] = {"If": branch, "Loop": loop}

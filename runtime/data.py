@@ -1,0 +1,60 @@
+"""Outputs whose size only the data tells, and calls that end because of what the data is."""
+
+from __future__ import annotations
+
+import array
+from typing import Final, NoReturn
+
+import numpy as np
+
+from planish.compiler.errors import RuntimeFault
+
+from .interface import Array, Interface, evaluator
+from .memory import free, owning
+
+NOT_YET: Final[Array] = np.empty(0, np.uint8)  # stands for an output that a call allocates
+
+
+class OpenOutputs:
+    """What a call leaves in its slots beside the outputs that it was given."""
+
+    def __init__(self, interface: Interface) -> None:
+        self.interface, self.layout = interface, interface.layout
+        self.names = (*interface.symbols, *interface.bound)
+        ports = enumerate(interface.outputs)
+        self.open = [(k, port) for k, port in ports if interface.is_open(port)]
+        self._shapes = [evaluator(self.names, port.shape) for _, port in self.open]
+
+    def symbols(self, slots: array.array[int]) -> list[int]:
+        """The values that all symbols have, or had last."""
+        return [slots[self.layout.symbol(k)] for k in range(len(self.names))]
+
+    def take(self, results: list[Array], slots: array.array[int]) -> None:
+        """Put the outputs that the call has allocated into their places."""
+        if not self.open:
+            return
+        symbols = self.symbols(slots)
+        for (k, port), shape in zip(self.open, self._shapes, strict=True):
+            word = self.layout.output(k)
+            results[k] = owning(slots[word], shape(*symbols), port.dtype.numpy)
+            slots[word] = 0
+
+    def fail(self, failure: int, slots: array.array[int]) -> NoReturn:
+        """Free what a call that ended early has left, and say why it did.
+
+        Errors: RuntimeFault.
+        """
+        words = [self.layout.heap_word(k) for k in range(self.layout.heap)]
+        for word in (*words, *(self.layout.output(k) for k, _ in self.open)):
+            free(slots[word])
+            slots[word] = 0
+        for word in words:
+            slots[word + 1] = 0
+        message, origin = self.interface.failures[failure]
+        pairs = zip(self.names, self.symbols(slots), strict=True)
+        raise RuntimeFault(
+            message,
+            op=self.interface.name,
+            node=origin or None,
+            hint="sizes: " + ", ".join(f"{name} = {value}" for name, value in pairs),
+        )

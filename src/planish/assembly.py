@@ -1,0 +1,420 @@
+"""The program of a graph: the steps that run its kernels, and where every value lives.
+
+Graphs within the graph become steps that hold others. A value whose size the inputs' shapes tell
+has its place in the arena, or in the part of it that the step around has; one whose size only data
+tells is allocated before it is made and released after it was last read. What a loop carries is on
+the heap as well: a new value takes the old one's place by its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+
+from planish.compiler.dtypes import BOOL
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Const, Expr, Var
+from planish.compiler.expr.simplify import simplify
+from planish.compiler.graph.fuse import Group, Kinds, fuse, singletons
+from planish.compiler.graph.ir import Array, Graph, Node, Value, tensor
+from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
+from planish.compiler.machine import Machine
+from planish.compiler.ops.control import If, Loop
+from planish.compiler.ops.shape import Reshape
+from planish.compiler.ops.sizes import Sizes
+from planish.compiler.program import (
+    Allocate,
+    AnyStep,
+    Bind,
+    Check,
+    Failure,
+    Place,
+    Port,
+    Program,
+    Release,
+    Step,
+)
+
+from .inner import CONDITION, LOOP_BYTES, Around, Inner, LoopSteps, branch
+from .lowering import (
+    Arrays,
+    Constants,
+    Kernel,
+    Kernels,
+    Layout,
+    group_inputs,
+    group_label,
+    lower_group,
+)
+
+
+def compile_graph(
+    graph: Graph, machine: Machine, threads: int = 1, optimize: bool = True
+) -> Program:
+    """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node."""
+    return _Assembly(graph, _Common(Kernels(machine, threads, optimize), graph.symbols)).program()
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A kernel applied to values, before it is known where they are."""
+
+    kernel: Kernel
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    symbols: tuple[Expr, ...]
+    origin: tuple[str, ...]
+
+    @property
+    def scratch_bytes(self) -> Expr:
+        """What the kernel's temporaries take."""
+        func = self.kernel.func
+        values = dict(zip(func.symbols, self.symbols, strict=True))
+        sizes = (aligned(n.substitute(t.bytes, values)) for t in func.temps if t.scope == "global")
+        return sum(sizes, n.as_expr(0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sizes:
+    """A node that binds symbols."""
+
+    op: Sizes
+    inputs: tuple[Value, ...]
+    origin: tuple[str, ...]
+    outputs: tuple[Value, ...] = ()
+    scratch_bytes: Expr = n.as_expr(0)
+
+
+_Work: TypeAlias = "_Call | Inner | _Sizes"
+
+
+class _Common:
+    """What the graphs within each other have in common."""
+
+    def __init__(self, kernels: Kernels, symbols: Sequence[Var]) -> None:
+        self.kernels, self.constants = kernels, Constants()
+        self.given = frozenset(symbols)  # those that the inputs' shapes tell
+        self.bound: dict[Var, None] = {}
+        self.heap = 0
+        self.failures: list[Failure] = []
+
+    def place(self) -> Place:
+        """A new array on the heap."""
+        self.heap += 1
+        return Place("heap", self.heap - 1)
+
+    def failure(self, message: str, origin: str = "") -> int:
+        found = Failure(message, origin)
+        if found not in self.failures:
+            self.failures.append(found)
+        return self.failures.index(found)
+
+    def is_given(self, *sizes: Expr) -> bool:
+        """Whether sizes are known as soon as the inputs' shapes are."""
+        return all(v in self.given for v in n.free_vars(*sizes))
+
+
+class _Assembly:
+    """Puts the program of a graph together, or the steps of a subgraph.
+
+    ``known`` are the arrays of inputs of a subgraph that are constants around it, ``open`` the
+    outputs for which it has to allocate memory; it does that anyway if only data tells their size.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        common: _Common,
+        known: Arrays | None = None,
+        open: Iterable[int] = (),
+    ) -> None:
+        self.graph, self.common = graph, common
+        unsized = {k for k, v in enumerate(graph.outputs) if not self._sized(v)}
+        self.open = unsized.union(open)
+        self.kernels, self.constants = common.kernels, common.constants
+        self.arrays: Arrays = {**graph.constants, **(known or {})}
+        self.known: dict[Value, Array] = dict(self.arrays)
+        self.kinds = Kinds()
+        self._source: dict[Value, Value] = {}  # what a view is a view of
+
+    def program(self) -> Program:
+        graph, common = self.graph, self.common
+        steps, arena_bytes = self.steps()
+        return Program(
+            graph.name,
+            _ports(graph.input_names, graph.inputs),
+            _ports(graph.output_names, graph.outputs),
+            graph.symbols,
+            {k.func.name: k.func for k in self.kernels},
+            steps,
+            tuple(self.constants.arrays),
+            arena_bytes,
+            tuple(c for c in graph.constraints if common.is_given(c)),
+            graph.defaults,
+            {k.func.name: k.trace for k in self.kernels},
+            tuple(common.bound),
+            common.heap,
+            tuple(common.failures),
+        )
+
+    def steps(self) -> tuple[tuple[AnyStep, ...], Expr]:
+        """The steps of the graph, and the bytes of their arena."""
+        groups = fuse(self.graph) if self.kernels.optimize else singletons(self.graph)
+        work: list[_Work] = []
+        for group in groups:
+            (first, *_) = group.nodes
+            if group.kind == "view":
+                self._view(first)
+            elif isinstance(first.op, Sizes):
+                self._view(first)
+                work.append(_Sizes(first.op, first.operands, _origin(first)))
+            elif isinstance(first.op, If | Loop):
+                work.append(self._inner(first, first.op))
+            else:
+                work.append(self._call(group))
+        outputs, copies = self._outputs()
+        work += copies
+        places, last, arena_bytes, scratch = self._places(work, outputs)
+        steps: list[AnyStep] = list(self._checks())
+        for k, (w, s) in enumerate(zip(work, scratch, strict=True)):
+            steps += self._around(w, s, k, places, last)
+        return tuple(steps), arena_bytes
+
+    # ------------------------------------------------------------------------------ other graphs
+
+    def _inner(self, node: Node, op: If | Loop) -> Inner:
+        graphs = op.branches if isinstance(op, If) else (op.body,)
+        given = node.inputs[1:]
+        numbered = len(graphs[0].inputs) - len(given)  # inputs that the loop itself gives
+        parts, sizes = [], []
+        self.common.bound.update(dict.fromkeys(op.binds))
+        for graph in graphs:
+            known = {
+                inner: self.known[v]
+                for k, (inner, v) in enumerate(zip(graph.inputs[numbered:], given, strict=True))
+                if v in self.known and not (isinstance(op, Loop) and k < op.carried)
+            }
+            if isinstance(op, If):
+                open = {k for k, v in enumerate(node.outputs) if not self._sized(v)}
+            else:
+                open = set(range(1, 1 + len(node.outputs)))
+            steps, size = _Assembly(graph, self.common, known, open).steps()
+            parts.append(steps)
+            sizes.append(size)
+        size = simplify(reduce(n.maximum, sizes))
+        if isinstance(op, Loop):
+            size = simplify(size + LOOP_BYTES)
+        return Inner(op, node.inputs, node.outputs, tuple(parts), size, _origin(node))
+
+    def _sized(self, v: Value) -> bool:
+        """Whether the inputs' shapes tell a value's size."""
+        return self.common.is_given(*v.type.shape)
+
+    # ------------------------------------------------------------------------------------- groups
+
+    def source(self, v: Value) -> Value:
+        """The value whose memory this one has."""
+        return self._source.get(v, v)
+
+    def _view(self, node: Node) -> None:
+        """A node that gives the same elements in the same order, and so takes no code."""
+        (v,) = node.operands
+        (out,) = node.outputs
+        self._source[out] = self.source(v)
+        shape = out.type.shape
+        if v in self.known and all(isinstance(d, Const) for d in shape):
+            numbers = [int(d.value) for d in shape if isinstance(d, Const)]
+            self.known[out] = self.known[v].reshape(numbers)
+
+    def _call(self, group: Group, label: str = "") -> _Call:
+        func = lower_group(group, self.known)
+        inputs = group_inputs(group, self.known)
+        constant = [v in self.known for v in inputs]
+        return _Call(
+            self.kernels.kernel(func, constant, label or group_label(group, self.kinds)),
+            inputs,
+            group.outputs,
+            func.symbols,
+            tuple(dict.fromkeys(x.origin or x.outputs[0].name for x in group.nodes)),
+        )
+
+    def _outputs(self) -> tuple[dict[Value, Place], list[_Call]]:
+        """Where outputs are made; calls that copy those that nothing can make in place.
+
+        These are inputs, constants, views of them, and what is an output already.
+        """
+        # What loops make is moved about.
+        nodes = (node for node in self.graph.nodes if not isinstance(node.op, Loop))
+        made = {v for node in nodes for v in node.outputs}
+        places: dict[Value, Place] = {}
+        copies = []
+        for k, v in enumerate(self.graph.outputs):
+            source = self.source(v)
+            if source not in made or source in places:
+                copy = Value(v.name, source.type)
+                node = Node(Reshape(source.type.shape), (source,), (copy,))
+                group = Group((node,), (source,), (copy,), "injective")
+                copies.append(self._call(group, "copy"))
+                source = copy
+            places[source] = Place("output", k)
+        return places, copies
+
+    # ------------------------------------------------------------------------------------- memory
+
+    def _places(
+        self, work: Sequence[_Work], outputs: Mapping[Value, Place]
+    ) -> tuple[dict[Value, Place], dict[Value, int], Expr, list[Place]]:
+        """Where values are, when each is read last, the arena's bytes, where work has its scratch.
+
+        Inputs are never read last, since whoever gives them keeps them.
+        """
+        places = {v: Place("input", k) for k, v in enumerate(self.graph.inputs)} | {**outputs}
+        first: dict[Value, int] = {}
+        last: dict[Value, int] = {}
+        for k, w in enumerate(work):
+            for v in map(self.source, (*w.outputs, *(v for v in w.inputs if v is not None))):
+                if v not in places and v not in self.arrays:
+                    first.setdefault(v, k)
+                    last[v] = k
+        moving = {v for w in work if _is_loop(w) for v in w.outputs}
+        places |= {v: self.common.place() for v in first if v in moving or not self._sized(v)}
+        fixed = [v for v in first if v not in places]
+        lifetimes = [
+            Lifetime(n.product(v.type.shape) * v.type.dtype.bytes, first[v], last[v]) for v in fixed
+        ]
+        given = [self.common.is_given(w.scratch_bytes) for w in work]
+        lifetimes += [Lifetime(w.scratch_bytes, k, k) for k, w in enumerate(work) if given[k]]
+        offsets, arena_bytes = pack(lifetimes)
+        places |= {v: arena(offset) for v, offset in zip(fixed, offsets, strict=False)}
+        rest = iter(offsets[len(fixed) :])
+        scratch = [arena(next(rest)) if known else self.common.place() for known in given]
+        return places, last, arena_bytes, scratch
+
+    def _around(
+        self,
+        work: _Work,
+        scratch: Place,
+        index: int,
+        places: Mapping[Value, Place],
+        last: Mapping[Value, int],
+    ) -> Iterator[AnyStep]:
+        """The steps of a piece of work, and those that allocate before it and release after it."""
+        for v in work.outputs:
+            inside = isinstance(work, Inner) and (_is_loop(work) or not self._sized(v))
+            if not inside and self._allocates(v, places[v]):
+                yield self._allocation(v, places[v])
+        if scratch.kind == "heap":
+            failure = self.common.failure("there is no room for what is computed", work.origin[0])
+            yield Allocate(scratch, (work.scratch_bytes,), 1, failure)
+        match work:
+            case _Call():
+                yield self._step(work, places, scratch)
+            case _Sizes(op, (x,), origin):
+                yield from self._bind(op, x, places, origin)
+            case Inner(If() as op):
+                yield branch(work, op, self._around_of(places, scratch))
+                yield from self._checks(op.binds)
+            case Inner(Loop() as op):
+                around = self._around_of(places, scratch)
+                yield from self._loop(LoopSteps(work, op, around), places)
+                yield from self._checks(op.binds)
+        if scratch.kind == "heap":
+            yield Release(scratch.index)
+        for v, k in last.items():
+            if k == index and places[v].kind == "heap":
+                yield Release(places[v].index)
+
+    def _allocates(self, v: Value, place: Place) -> bool:
+        """Whether the memory for a value is allocated by who makes it."""
+        if place.kind == "output":
+            return place.index in self.open
+        return place.kind == "heap"
+
+    def _allocation(self, v: Value, place: Place) -> Allocate:
+        message = f"there is no room for {v!r}, or one of its sizes is negative"
+        return Allocate(place, v.type.shape, v.type.dtype.bytes, self.common.failure(message))
+
+    # -------------------------------------------------------------------------------------- steps
+
+    def _step(self, call: _Call, places: Mapping[Value, Place], scratch: Place) -> Step:
+        layouts = call.kernel.layouts
+        arguments = [self._place(v, places, layouts.get(k, ())) for k, v in enumerate(call.inputs)]
+        arguments += [places[v] for v in call.outputs]
+        name = call.kernel.func.name
+        return Step(name, tuple(arguments), call.symbols, scratch, origin=call.origin)
+
+    def _place(
+        self, v: Value, places: Mapping[Value, Place], layouts: tuple[Layout, ...] = ()
+    ) -> Place:
+        """Where a value is read."""
+        if v in self.known:
+            return self.constants.place(self.known[v], layouts)
+        if (source := self.source(v)) in self.arrays:  # a view of unknown shape
+            return self.constants.place(self.arrays[source], ())
+        return places[source]
+
+    def _bind(
+        self, op: Sizes, x: Value, places: Mapping[Value, Place], origin: tuple[str, ...]
+    ) -> Iterator[AnyStep]:
+        symbols = op.binds
+        self.common.bound.update(dict.fromkeys(symbols))
+        failure = self.common.failure(f"{op.what} is negative or too large", origin[0])
+        place = self._place(x, places)
+        yield Bind(place, x.type.dtype, symbols, op.signed, failure, origin=origin)
+        yield from self._checks(symbols)
+
+    def _checks(self, new: tuple[Var, ...] | None = None) -> Iterator[Check]:
+        """Checks of the conditions that can be checked as soon as these symbols are known.
+
+        None: when the graph begins.
+        """
+        at = {v: k for k, node in enumerate(self.graph.nodes) for v in node.op.binds}
+        newest = max((at[v] for v in new or ()), default=-1)
+        for condition in self.graph.constraints:
+            if self.common.is_given(condition):
+                continue  # checked before the call
+            if max((at.get(v, -1) for v in n.free_vars(condition)), default=-1) == newest:
+                message = f"the sizes do not fit: {condition} does not hold"
+                yield Check(condition, self.common.failure(message))
+
+    def _copy(self, v: Value, to: Place, places: Mapping[Value, Place]) -> Step:
+        """The step that copies a value."""
+        copy = Value(v.name, v.type)
+        node = Node(Reshape(v.type.shape), (v,), (copy,))
+        call = self._call(Group((node,), (v,), (copy,), "injective"), "copy")
+        return self._step(call, {**places, copy: to}, arena(n.as_expr(0)))
+
+    def _around_of(self, places: Mapping[Value, Place], scratch: Place) -> Around:
+        common = self.common
+        return Around(
+            places, scratch, lambda v: self._place(v, places), common.place, common.failure
+        )
+
+    def _loop(self, steps: LoopSteps, places: Mapping[Value, Place]) -> Iterator[AnyStep]:
+        """A loop, and before it what it begins with."""
+        yield from steps.sizes_before()
+        for v, to, kind in zip(steps.initial, steps.now, steps.kinds, strict=True):
+            yield self._allocation(kind, to)
+            yield self._copy(v, to, places)
+        asked = steps.work.inputs[0]
+        if asked is None:
+            asked = Value("true", tensor(BOOL))
+            self.known[asked] = np.array(True)
+        yield self._copy(asked, steps.around.scratch_at(CONDITION), places)
+        yield steps.repeat()
+
+
+def _is_loop(work: _Work) -> bool:
+    return isinstance(work, Inner) and isinstance(work.op, Loop)
+
+
+def _origin(node: Node) -> tuple[str, ...]:
+    return (node.origin or node.outputs[0].name,)
+
+
+def _ports(names: Sequence[str], values: Sequence[Value]) -> tuple[Port, ...]:
+    return tuple(Port(name, v.type) for name, v in zip(names, values, strict=True))
