@@ -22,6 +22,9 @@ from .analysis import operations
 MAX_INLINED = (
     64  # operations that are recomputed rather than stored, where a stage has several readers
 )
+# Vectors that are read before the first of them is written, where results go to memory: a store
+# holds up the loads behind it whose addresses end in the same 12 bits.
+AT_ONCE = 4
 SERIAL_BELOW = 40_000  # operations for which starting a parallel loop does not pay
 
 
@@ -52,9 +55,10 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
     loops = s.loops(name)[below:]
     if not loops:
         return s
-    s = vector_innermost(s, name, machine, below)
-    if below == 0:
-        s = past_caches(s, name, machine)
+    past = below == 0 and _is_past_caches(s, name, machine)
+    s = vector_innermost(s, name, machine, below, AT_ONCE if past else 1)
+    if past:
+        s = W.nontemporal(s, name)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
     if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:
         path = f"{name}.{outer[0].var.name}"
@@ -67,9 +71,11 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
 
 def past_caches(s: Schedule, name: str, machine: Machine) -> Schedule:
     """Write a result past the caches if it is larger than what they would keep of it."""
-    if _result_bytes(s, name) < max(machine.l3_bytes // 2, 1 << 20):
-        return s
-    return W.nontemporal(s, name)
+    return W.nontemporal(s, name) if _is_past_caches(s, name, machine) else s
+
+
+def _is_past_caches(s: Schedule, name: str, machine: Machine) -> bool:
+    return _result_bytes(s, name) >= max(machine.l3_bytes // 2, 1 << 20)
 
 
 def _result_bytes(s: Schedule, name: str) -> int:
@@ -77,13 +83,15 @@ def _result_bytes(s: Schedule, name: str) -> int:
     return constant(s.func.buffers[s.block(name).buffer].bytes) or 0
 
 
-def vector_innermost(s: Schedule, name: str, machine: Machine, below: int = 0) -> Schedule:
+def vector_innermost(
+    s: Schedule, name: str, machine: Machine, below: int = 0, registers: int = 1
+) -> Schedule:
     """Vectorize the innermost loop of a block where its elements are neighbours."""
     loops = s.loops(name)[below:]
     if not loops:
         return s
     last = loops[-1]
-    lanes = lanes_for(s, name, machine)
+    lanes = lanes_for(s, name, machine) * registers
     extent = constant(last.extent)
     if extent is not None and extent < lanes:
         lanes = 1 << (extent.bit_length() - 1)

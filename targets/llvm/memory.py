@@ -308,10 +308,10 @@ class Memory(Expressions):
         """
         terms: list[tuple[int, Expr]] = []
         offset = self._terms(self.flat(buffer.name, indices), 1, terms)
-        size = buffer.dtype.bytes * self.scope.lanes
+        size = min(64, buffer.dtype.bytes * self.scope.lanes)
         steps = [c for c, atom in terms if atom is not self.scope.vector]
         aligned = all(x * buffer.dtype.bytes % size == 0 for x in (offset, *steps))
-        return size if aligned and size <= 64 else 0
+        return size if aligned else 0
 
     def _store_at(self, buffer: Buffer, pointer: str, v: Val, nontemporal: int = 0) -> None:
         """A store under the present guards.
