@@ -22,9 +22,7 @@ from .analysis import operations
 MAX_INLINED = (
     64  # operations that are recomputed rather than stored, where a stage has several readers
 )
-# Vectors that are read before the first of them is written, where results go to memory: a store
-# holds up the loads behind it whose addresses end in the same 12 bits.
-AT_ONCE = 4
+AT_ONCE = 4  # vectors
 SERIAL_BELOW = 40_000  # operations for which starting a parallel loop does not pay
 
 
@@ -55,10 +53,9 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
     loops = s.loops(name)[below:]
     if not loops:
         return s
-    past = below == 0 and _is_past_caches(s, name, machine)
-    s = vector_innermost(s, name, machine, below, AT_ONCE if past else 1)
-    if past:
-        s = W.nontemporal(s, name)
+    s = vector_innermost(s, name, machine, below, at_once(s, name, machine) if below == 0 else 1)
+    if below == 0:
+        s = past_caches(s, name, machine)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
     if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:
         path = f"{name}.{outer[0].var.name}"
@@ -71,10 +68,24 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
 
 def past_caches(s: Schedule, name: str, machine: Machine) -> Schedule:
     """Write a result past the caches if it is larger than what they would keep of it."""
-    return W.nontemporal(s, name) if _is_past_caches(s, name, machine) else s
+    return W.nontemporal(s, name) if _is_large(s, name, machine) else s
 
 
-def _is_past_caches(s: Schedule, name: str, machine: Machine) -> bool:
+def at_once(s: Schedule, name: str, machine: Machine) -> int:
+    """How many vectors a block had better read before it writes one.
+
+    Several, if it reads from memory and writes to it. A store holds up the loads behind it whose
+    addresses end in the same 12 bits.
+    """
+    if not _is_large(s, name, machine):
+        return 1
+    params = {p.name for p in s.func.params}
+    result = s.func.buffers[s.block(name).buffer]
+    read = {x.buffer for x in ir.reads(s.block(name))} & params
+    return AT_ONCE if any(s.func.buffers[p].shape == result.shape for p in read) else 1
+
+
+def _is_large(s: Schedule, name: str, machine: Machine) -> bool:
     return _result_bytes(s, name) >= max(machine.l3_bytes // 2, 1 << 20)
 
 

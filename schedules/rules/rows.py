@@ -19,6 +19,7 @@ from .analysis import operations, reductions, volume
 from .elementwise import (
     MAX_INLINED,
     SERIAL_BELOW,
+    at_once,
     flatten,
     lanes_for,
     past_caches,
@@ -73,7 +74,8 @@ def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
             s = reduce_row(s, b.name, machine)
         else:
             s = flatten(s, b.name, below)
-            s = vector_innermost(s, b.name, machine, below)
+            registers = at_once(s, out, machine) if b.name == out else 1
+            s = vector_innermost(s, b.name, machine, below, registers)
     if s.block(out).combiner is None:
         s = past_caches(s, out, machine)
     if axes and threads > 1 and _work(func) >= SERIAL_BELOW:
