@@ -6,8 +6,10 @@ has moved aside, never delays a call: the caller does that worker's share. The s
 one `Block`, which ``planish.runtime.pool`` allocates, and whose workers it starts.
 
 **A job.** Under the lock ``busy`` the caller writes ``fn``, ``ctx``, ``chunks`` and ``tickets``,
-then *opens* the job by storing ``word = generation << 32 | left``. A thread claims a chunk by
-compare-exchange of ``word`` with ``word - 1``; its index is ``chunks - left``. Chunk 0 is the
+then *opens* the job by storing ``word = generation << 32 | back << 16 | left`` with ``back`` 0. A
+thread claims a chunk by compare-exchange of ``word``: one less is ``left``. The caller claims from
+the front, workers from the back, which ``back`` counts. So from loop to loop the same part of an
+array tends to be in the same core's cache, without any chunk being assigned. Chunk 0 is the
 caller's and never offered. ``left == 0`` means closed: nothing can be claimed.
 
 **Each chunk runs once, and only for its own job.** Only the holder of the lock raises ``left``, and
@@ -43,7 +45,7 @@ the worker puts it back when it is awake (``excluded`` is theirs in turn, as ``s
 workers are of the class of batch jobs, whose wake-up doesn't interrupt others.
 
 **Alone.** A call runs its chunks in order on its own thread if there is no pool, no worker, one
-chunk or one thread, 2^31 chunks or more, or a block of another version (made by another release),
+chunk or one thread, 2^16 chunks or more, or a block of another version (made by another release),
 and if the lock is taken: by another request, or by the very loop whose chunk calls.
 
 A forked child has none of the workers, and fields may stand as another thread of the parent left
@@ -58,7 +60,7 @@ from collections.abc import Iterator
 from typing import Any
 
 # Part of a block: code of one version leaves a block of another alone.
-VERSION = 1
+VERSION = 2
 
 # Twice a line of most caches: neighbouring lines are fetched in pairs, and some machines have 128.
 LINE_BYTES = 128
@@ -189,7 +191,7 @@ entry:
 size:
   %most = call i64 @llvm.smin.i64(i64 %chunks, i64 %threads)
   %small = icmp slt i64 %most, 2
-  %large = icmp sgt i64 %chunks, 2147483647
+  %large = icmp sgt i64 %chunks, 65535
   %unfit = or i1 %small, %large
   br i1 %unfit, label %alone, label %ours
 
@@ -259,7 +261,7 @@ rouse:
 
 run:
   call void %fn(ptr %ctx, i64 0)
-  %claimed = call i32 @planish_pool_claim(ptr %pool, i64 %generation)
+  %claimed = call i32 @planish_pool_claim(ptr %pool, i64 %generation, i1 false)
   %offered.32 = trunc i64 %offered to i32
   %given = sub i32 %offered.32, %claimed
   %helped = icmp ne i32 %given, 0
@@ -302,9 +304,10 @@ done:
   ret void
 }
 
-; Run chunks of a generation until none is left; how many this thread ran.
-define linkonce_odr i32 @planish_pool_claim(ptr %pool, i64 %generation) nounwind noinline {
+; Run chunks of a generation, from the back or the front, until none is left; how many they were.
+define linkonce_odr i32 @planish_pool_claim(ptr %pool, i64 %generation, i1 %end) nounwind noinline {
 entry:
+  %step = select i1 %end, i64 65535, i64 -1
   %word = field word
   %job.fn = field fn
   %job.ctx = field ctx
@@ -323,20 +326,25 @@ test:
   %w = phi i64 [ %first, %look ], [ %found, %claim ]
   %w.generation = lshr i64 %w, 32
   %same = icmp eq i64 %w.generation, %generation
-  %left = and i64 %w, 4294967295
+  %left = and i64 %w, 65535
+  %back.high = lshr i64 %w, 16
+  %back = and i64 %back.high, 65535
   %some = icmp ne i64 %left, 0
   %claimable = and i1 %same, %some
   br i1 %claimable, label %claim, label %out
 
 claim:
-  %w.less = sub i64 %w, 1
+  %w.less = add i64 %w, %step
   %exchange = cmpxchg ptr %word, i64 %w, i64 %w.less acq_rel acquire
   %found = extractvalue { i64, i1 } %exchange, 0
   %claimed = extractvalue { i64, i1 } %exchange, 1
   br i1 %claimed, label %run, label %test
 
 run:
-  %index = sub i64 %chunks, %left
+  %before.end = sub i64 %chunks, %back
+  %front.index = sub i64 %before.end, %left
+  %back.index = sub i64 %before.end, 1
+  %index = select i1 %end, i64 %back.index, i64 %front.index
   call void %fn(ptr %ctx, i64 %index)
   %ran.next = add i32 %ran, 1
   br label %look
@@ -566,7 +574,7 @@ define linkonce_odr i1 @planish_pool_join(ptr %pool, i64 %w) nounwind noinline {
 entry:
   %tickets = field tickets
   %generation = lshr i64 %w, 32
-  %left = and i64 %w, 4294967295
+  %left = and i64 %w, 65535
   %late = icmp eq i64 %left, 0
   %first = load atomic i64, ptr %tickets monotonic, align 8
   br label %test
@@ -590,7 +598,7 @@ take:
   br i1 %taken, label %run, label %test
 
 run:
-  %ran = call i32 @planish_pool_claim(ptr %pool, i64 %generation)
+  %ran = call i32 @planish_pool_claim(ptr %pool, i64 %generation, i1 true)
   %idle = icmp eq i32 %ran, 0
   br i1 %idle, label %out, label %finish
 
@@ -665,7 +673,7 @@ include:
 
 others:
   %w.now = load atomic i64, ptr %word monotonic, align 8
-  %left = and i64 %w.now, 4294967295
+  %left = and i64 %w.now, 65535
   %open = icmp ne i64 %left, 0
   br i1 %open, label %pass, label %out
 
