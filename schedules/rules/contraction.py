@@ -31,6 +31,7 @@ MAX_STEPS = 28  # steps of the reduction that are repeated in code
 PACK_ROWS = 24  # rows for which packing the right operand pays
 IN_PLACE_WIDTH = 768  # columns up to which a right operand is read in place
 SERIAL_PRODUCTS = 250_000  # products for which starting a parallel loop does not pay
+SERIAL_SINGLE = 60_000  # the same where there is one row: it is as slow as reading the weights
 FAR_STEP = 256  # elements between rows from which many rows on the left make packing pay
 
 
@@ -436,7 +437,8 @@ def _parallel(s: Schedule, c: Contraction, out: str, outer: list[str], threads: 
     shared = {x.var for x in around}
     own = [i for i in c.block.iters if not shared & set(n.free_vars(i.binding))]
     products = volume(tuple(own))
-    if products is not None and products < SERIAL_PRODUCTS:
+    single = volume(tuple(i for i in c.m if i in own)) == 1
+    if products is not None and products < (SERIAL_SINGLE if single else SERIAL_PRODUCTS):
         return s
     name = outer[0]
     for inner in outer[1:]:
