@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 ALIGNMENT: Final = 64  # bytes: of the arena, of every array in it, of constants, of large outputs
+CHUNKS_PER_THREAD: Final = 8  # at most, into which a parallel loop is divided
 MOST_BYTES: Final = 1 << 46  # beyond this a size is a mistake, and arithmetic on it may overflow
 
 

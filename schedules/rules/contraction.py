@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planish.compiler.calling import CHUNKS_PER_THREAD
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.simplify import simplify
@@ -164,7 +165,34 @@ def _scheduled(
     elif at is not None and m != 1 and _must_pack(s, c, at, m, width):
         s = S.cache_read(s, c.right.buffer, c.block.name, "local")
         pack = f"{c.right.buffer}_cache"
-    return _tile(s, c, out, rows, cols, tile, threads, pack, at or 0)
+    share = 0 if pack or threads == 1 else _rows_at_once(s, c, m, width, tile, machine, threads)
+    return _tile(s, c, out, rows, cols, tile, threads, pack, at or 0, share=share)
+
+
+def _rows_at_once(
+    s: Schedule,
+    c: Contraction,
+    m: int | None,
+    width: int | None,
+    tile: Tile,
+    machine: Machine,
+    threads: int,
+) -> int:
+    """How many tiles of rows a thread had better do at a time, with all columns; 0: it had not.
+
+    What follows goes by rows too, as did what was before: then a core finds in its own cache what
+    it has made. But each such part reads the whole right operand.
+    """
+    if m is None or width is None or width <= tile.width:
+        return 0
+    left, right = (constant(s.func.buffers[x.buffer].bytes) for x in (c.left, c.right))
+    tiles, parts = -(-m // tile.rows), CHUNKS_PER_THREAD * threads
+    if tiles < 2 * threads or left is None or right is None:
+        return 0
+    panels = -(-width // tile.width)
+    if right > machine.l2_bytes // 2 and min(parts, tiles) * right > panels * left:
+        return 0
+    return -(-tiles // parts)
 
 
 def schedule_inside(
@@ -338,8 +366,13 @@ def _tile(
     pack: str,
     at: int,
     pack_at: str = "",
+    share: int = 0,
 ) -> Schedule:
-    """Tile the storing block, compute the anchor inside the tile, and put the loops in order."""
+    """Tile the storing block, compute the anchor inside the tile, and put the loops in order.
+
+    ``share``: so many tiles of rows, with all their columns, are one thread's at a time; 0: columns
+    go before rows.
+    """
     anchor = c.block.name
     col = loop_of(s, out, anchor, cols)
     s = L.split(s, f"{out}.{col}", tile.width)
@@ -350,7 +383,11 @@ def _tile(
         row = loop_of(s, out, anchor, rows)
         s = L.split(s, f"{out}.{row}", tile.rows)
         inner.insert(0, f"{row}_1")
-        outer.append(f"{row}_0")
+        if share:
+            s = L.split(s, f"{out}.{row}_0", share)
+            outer = [f"{row}_0_0", *outer, f"{row}_0_1"]
+        else:
+            outer.append(f"{row}_0")
     batch = [x.var.name for x in own_loops(s, out) if x.var.name not in {*inner, *outer}]
     s = L.reorder(s, out, (*batch, *outer, *inner))
     s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
@@ -361,7 +398,7 @@ def _tile(
         s = L.unroll(s, f"{out}.{inner[0]}")
     s = L.unroll(s, f"{out}.{col}_1_0")
     s = L.vectorize(s, f"{out}.{col}_1_1")
-    return _parallel(s, c, out, [*batch, *(outer[:1] if pack else outer)], threads)
+    return _parallel(s, c, out, [*batch, *(outer[:1] if pack or share else outer)], threads)
 
 
 def _packing(s: Schedule, pack: str, path: str, at: int, tile: Tile) -> Schedule:

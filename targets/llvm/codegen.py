@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from planish.compiler.calling import CHUNKS_PER_THREAD
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import CodegenError, InternalError, PlanishError
 from planish.compiler.expr import nodes as n
@@ -28,7 +29,6 @@ from .isa import Isa
 from .registers import MOST_LANES, Registers, Runs
 from .values import Val
 
-CHUNKS_PER_THREAD: Final = 8
 ALIGN: Final = 64
 MOST_UNROLLED: Final = 4096  # iterations that are repeated in code
 
