@@ -18,7 +18,7 @@ from planish.schedules.schedule import Schedule
 
 from .analysis import volume
 from .contraction import inline_elementwise, loop_of, own_loops
-from .elementwise import SERIAL_BELOW, stream
+from .elementwise import SERIAL_BELOW, flatten, stream, vector_innermost
 
 MAX_UNROLLED = 320  # updates of one tile that are repeated in code
 POSITIONS = 4
@@ -61,11 +61,41 @@ def schedule_windows(func: Function, anchor: str, machine: Machine, threads: int
     else:
         s = S.cache_write(s, anchor, "register")
         out, anchor = anchor, f"{anchor}_cache"
-    s = _scheduled(s, anchor, out, machine, threads)
-    for b in list(ir.blocks(s.func.body)):
-        if b.name not in (out, anchor):
-            s = stream(s, b.name, machine, threads)
+    before = [b.name for b in ir.blocks(s.func.body) if b.name not in (out, anchor)]
+    rows = _rows_at_once(s, anchor, out, before, machine, threads)
+    s = _scheduled(s, anchor, out, machine, threads, rows)
+    for name in before:
+        if rows:
+            path = s.loops(out)[0].var.name
+            s = S.compute_at(s, name, f"{out}.{path}", "local")
+            s = vector_innermost(flatten(s, name, 1), name, machine, 1)
+        else:
+            s = stream(s, name, machine, threads)
     return s
+
+
+def _rows_at_once(
+    s: Schedule, anchor: str, out: str, before: list[str], machine: Machine, threads: int
+) -> int:
+    """How many rows of windows are done at a time, each with what it reads; 0: all of them.
+
+    What is in front of the windows, mostly padding, is then computed for these rows, into the
+    nearest cache; rows at the seams are computed twice.
+    """
+    block = s.block(anchor)
+    if len(before) != 1 or len(block.spatial) < 4:
+        return 0
+    made = s.func.buffers[s.block(before[0]).buffer]
+    size, rows = constant(made.bytes), constant(block.spatial[-3].extent)
+    if size is None or rows is None or size <= machine.l2_bytes // 2:
+        return 0
+    around = [constant(i.extent) for i in block.spatial[:-3]]
+    lengths = [constant(d) for d in made.shape[-3:]]
+    if any(e != 1 for e in around) or None in lengths or lengths[0] is None:
+        return 0
+    step = max(1, (lengths[0] - 1) // rows)
+    fit = machine.l2_bytes // 4 * lengths[0] // size // step
+    return max(2, min(fit, rows // (4 * threads if threads > 1 else 1)))
 
 
 def schedule_alone(s: Schedule, name: str, machine: Machine, threads: int) -> Schedule:
@@ -74,7 +104,9 @@ def schedule_alone(s: Schedule, name: str, machine: Machine, threads: int) -> Sc
     return _scheduled(s, f"{name}_cache", name, machine, threads)
 
 
-def _scheduled(s: Schedule, anchor: str, out: str, machine: Machine, threads: int) -> Schedule:
+def _scheduled(
+    s: Schedule, anchor: str, out: str, machine: Machine, threads: int, rows: int = 0
+) -> Schedule:
     block = s.block(anchor)
     lanes, vectors, positions = _tile(block, machine)
     channel = block.spatial[-1]
@@ -95,6 +127,15 @@ def _scheduled(s: Schedule, anchor: str, out: str, machine: Machine, threads: in
     for name in inner[:-1]:
         s = L.unroll(s, f"{out}.{name}")
     s = L.vectorize(s, f"{out}.{inner[-1]}")
+    if rows:
+        line = rest.pop()
+        s = L.split(s, f"{out}.{line}", rows)
+        for other in reversed(rest):
+            s = L.fuse(s, f"{out}.{other}", f"{line}_0")
+            line = f"{other}_{line}"
+        if threads > 1 and _updates(block) >= SERIAL_BELOW:
+            s = L.parallel(s, f"{out}.{line}_0")
+        return s
     first = s.loops(out)[0].var.name
     if first not in (*rest, *outer):  # loops that others share are around it
         return s
