@@ -206,16 +206,20 @@ def _round(place: Expr, rounding: str, scale: Expr) -> Expr:
 def cubic_weight(distance: Expr, a: float) -> Expr:
     """The weight of an element at a distance >= 0: Keys's cubic with parameter ``a``."""
     s = distance
-    near = n.add(n.mul(n.mul(n.sub(n.mul(f32(a + 2), s), f32(a + 3)), s), s), f32(1))
-    far = n.mul(f32(a), s)
-    far = n.mul(n.sub(far, f32(5 * a)), s)
-    far = n.sub(n.mul(n.add(far, f32(8 * a)), s), f32(4 * a))
-    return n.select(n.le(s, f32(1)), near, n.select(n.lt(s, f32(2)), far, f32(0)))
+
+    def c(value: float) -> Expr:
+        return n.const(value, s.dtype)
+
+    near = n.add(n.mul(n.mul(n.sub(n.mul(c(a + 2), s), c(a + 3)), s), s), c(1))
+    far = n.mul(c(a), s)
+    far = n.mul(n.sub(far, c(5 * a)), s)
+    far = n.sub(n.mul(n.add(far, c(8 * a)), s), c(4 * a))
+    return n.select(n.le(s, c(1)), near, n.select(n.lt(s, c(2)), far, c(0)))
 
 
 def linear_weight(distance: Expr) -> Expr:
     """The weight of an element at a distance >= 0 from the coordinate; 0 from 1 on."""
-    return n.maximum(n.sub(f32(1), distance), f32(0))
+    return n.maximum(n.sub(n.const(1, distance.dtype), distance), n.const(0, distance.dtype))
 
 
 def is_inside(place: Expr, size: Expr) -> Expr:
