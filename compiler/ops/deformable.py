@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class DeformConv(Op):
             return index
 
         # [n, group, *k, *t] along each axis.
-        table = (x.shape[0], self.offset_groups, *kernel, *out)
+        table = (x.shape[0], as_expr(self.offset_groups), *kernel, *out)
 
         def place(axis: int, *i: Expr) -> Expr:
             batch, group, taps, at = i[0], i[1], i[2 : 2 + rank], i[2 + rank :]
@@ -121,10 +122,7 @@ class DeformConv(Op):
             fixed = n.sub(fixed, as_expr(begins[axis]))
             return near(n.add(n.cast(fixed, acc), n.cast(offset[(batch, row, *at)], acc)))
 
-        places = [
-            te.compute(table, lambda *i, axis=axis: place(axis, *i), "place")
-            for axis in range(rank)
-        ]
+        places = [te.compute(table, partial(place, axis), "place") for axis in range(rank)]
 
         def sample(*i: Expr) -> Expr:
             batch, channel, taps, at = i[0], i[1], i[2 : 2 + rank], i[2 + rank :]

@@ -106,11 +106,11 @@ class GlobalLpPool(GlobalPool):
 
     name = "global_lp_pool"
 
-    p: int = 2
+    p: float = 2.0
 
     def infer(self, x: TensorType) -> TensorType:
         if self.p < 1:
-            raise self.fail(f"p must be at least 1, not {self.p}")
+            raise self.fail(f"p must be at least 1, not {self.p:g}")
         return super().infer(x)
 
     def compute(self, x: te.Tensor) -> te.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class GridSample(Op):
                 cubic_weight(distance, _CUBIC) if self.mode == "cubic" else linear_weight(distance)
             )
 
-        shape = (*grid.shape[:-1], taps)
+        shape = (*grid.shape[:-1], as_expr(taps))
         return te.compute(shape, index, "index"), te.compute(shape, weight, "weight")
 
     def _place(self, x: Expr, size: Expr) -> Expr:
@@ -164,7 +164,8 @@ class GridSample(Op):
         one, two = n.const(1, x.dtype), n.const(2, x.dtype)
         last = n.sub(size, one)
         if self.align_corners:
-            low, high = n.const(0, x.dtype), last
+            low: Expr = n.const(0, x.dtype)
+            high: Expr = last
             place = n.mul(n.div(n.add(x, one), two), last)
         else:
             half = n.const(0.5, x.dtype)
@@ -227,7 +228,8 @@ class GridSample(Op):
                 inside &= at >= 0
                 index.append(np.maximum(at, 0))
                 weight = weight * self._weight(np.abs((p - low).astype(np.float64) - tap))
-            found = np.moveaxis(image[(batch, slice(None), *index)], -1, 1)
+            where: tuple[Any, ...] = (batch, slice(None), *index)
+            found = np.moveaxis(image[where], -1, 1)
             kept = np.broadcast_to(inside[:, None], shape)
             if self.mode == "nearest":
                 total = np.where(kept, found, total)
@@ -256,7 +258,7 @@ class GridSample(Op):
                 up = (turns % 2 == 0) == below
                 p = np.where(beyond > 0, np.where(up, low + rest, high - rest), p)
         p = p.astype(x.dtype)
-        return np.where(np.abs(p) < _FAR, p, -x.dtype.type(_FAR))
+        return np.asarray(np.where(np.abs(p) < _FAR, p, -x.dtype.type(_FAR)))
 
     def _outside(self, at: Array, size: int) -> Array:
         if self.padding == "zeros":

@@ -38,7 +38,7 @@ class Axis:
     out: Expr
     scale: Expr
     coordinate: str
-    roi: tuple[float, float] = (0.0, 1.0)
+    roi: tuple[Expr, Expr]
 
     def place(self, i: Expr) -> Expr:
         """The coordinate in the input, in float32, of output element ``i``."""
@@ -67,7 +67,7 @@ class Axis:
                 shifted = n.div(n.add(x, f32(0.5)), self.scale)
                 return n.select(n.eq(self.scale, f32(1.0)), x, shifted)
             case _:
-                start, end = map(f32, self.roi)
+                start, end = self.roi
                 along = n.div(n.mul(n.mul(x, n.sub(end, start)), last), n.sub(out, f32(1)))
                 middle = n.mul(n.mul(f32(0.5), n.add(start, end)), last)
                 return n.select(n.lt(1, self.out), n.add(n.mul(start, last), along), middle)

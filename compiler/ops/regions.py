@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class RoiGrid:
         return edges[:, 0], bin_size, counts
 
 
-def _kind(x: Array) -> type[np.floating[np.typing.NBitBase]]:
+def _kind(x: Array) -> type[Any]:
     return np.float64 if x.dtype == np.float64 else np.float32
 
 
@@ -166,7 +166,7 @@ class RoiAlign(Op):
     name = "roi_align"
 
     bins: tuple[int, int]
-    most: tuple[Expr, Expr]
+    most: tuple[Expr, ...]
     ratio: int = 0
     scale: float = 1.0
     mode: str = "avg"
@@ -280,17 +280,17 @@ class RoiAlign(Op):
         batches = np.array([1, 0, 0, 1])
         wide_enough = sizes(8, 8)
         for mode in ("avg", "max"):
-            for half in (False, True):
-                yield cls((2, 3), sizes(2, 2), 2, 0.5, mode, half), [image, rois, batches]
-                yield cls((3, 2), wide_enough, 0, 1.0, mode, half), [image, rois, batches]
+            for pixel in (False, True):
+                yield cls((2, 3), sizes(2, 2), 2, 0.5, mode, pixel), [image, rois, batches]
+                yield cls((3, 2), wide_enough, 0, 1.0, mode, pixel), [image, rois, batches]
         beyond = np.array([[-9, -9, -1, 2], [3, 3, 30, 5], [2, 2, 1, 1], [0, 0, 8, 6]], np.float32)
         for mode in ("avg", "max"):
             yield (
                 cls((2, 2), sizes(16, 16), 0, 1.0, mode),
                 [image, beyond, np.array([5, -9, -1, 0])],
             )
-        half_precision = [image.astype(np.float16), rois.astype(np.float16), batches]
-        yield cls((1, 1), sizes(3, 3), 3), half_precision
+        half = [a.astype(np.float16) for a in (image, rois)]
+        yield cls((1, 1), sizes(3, 3), 3), [*half, batches]
         yield (
             cls((2, 2), sizes(1, 1), 1),
             [image.astype(np.float64), rois.astype(np.float64), batches],
@@ -408,7 +408,7 @@ class MaxRoiPool(Op):
     name = "max_roi_pool"
 
     bins: tuple[int, int]
-    most: tuple[Expr, Expr]
+    most: tuple[Expr, ...]
     scale: float = 1.0
 
     def infer(self, x: TensorType, rois: TensorType) -> TensorType:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 import numpy as np
 
-from planish.compiler.dtypes import F32, F64, DType
+from planish.compiler.dtypes import F32, F64, I64, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Const, Expr, as_expr
-from planish.compiler.graph.ir import Array, TensorType
+from planish.compiler.graph.ir import Array, TensorType, tensor
 from planish.compiler.loop import te
 
 from . import sampling
 from .base import Op
 from .interpolation import COORDINATES, NEAREST, Axis, cubic_weight, f32, is_inside, linear_weight
 from .windows import Dim, number, plus
+
+_LARGEST: Final = float((1 << 31) - 128)  # a float32
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,11 @@ class Resize(Op):
     ``mode`` is nearest, linear or cubic; ``coordinate`` and ``rounding`` are ONNX's names of the
     coordinate transformation and of the rounding to the nearest element ("simple": that of
     Resize-10). ``antialias`` widens the filters where an axis shrinks. ``roi`` (starts, then ends)
-    and ``extrapolation`` are for tf_crop_and_resize.
+    and ``extrapolation`` are for tf_crop_and_resize. Without the attributes, scales and roi are
+    inputs; sizes are known before all the same (``resized_size``).
 
-    Shape: x [..., s, ...] -> [..., t, ...].
+    Shape: x [..., s, ...], scales f32 [k] or none, roi f32 [2 k] or none for k axes ->
+    [..., t, ...].
     Errors: TypeCheckError for modes that do not exist or do not fit, or an axis of no elements.
     Source: ONNX Resize-19.
     """
@@ -49,10 +55,13 @@ class Resize(Op):
     roi: tuple[float, ...] = ()
     extrapolation: float = 0.0
 
-    def infer(self, x: TensorType) -> TensorType:
+    def infer(
+        self, x: TensorType, scales: TensorType | None = None, roi: TensorType | None = None
+    ) -> TensorType:
         count = len(self.axes)
-        if len(self.sizes) != count or len(self.scales) != count:
-            raise self.fail(f"{count} axes, {len(self.sizes)} sizes and {len(self.scales)} scales")
+        given = len(self.scales) if scales is None else self.length(scales, "scales")
+        if len(self.sizes) != count or given != count:
+            raise self.fail(f"{count} axes, {len(self.sizes)} sizes and {given} scales")
         if self.mode not in ("nearest", "linear", "cubic"):
             raise self.fail(f"there is no mode {self.mode}")
         if self.coordinate not in COORDINATES:
@@ -63,71 +72,93 @@ class Resize(Op):
             raise self.fail(f"mode {self.mode} is not defined for {x.dtype}")
         if self.mode == "cubic" and not x.dtype.is_float:
             raise self.fail(f"mode cubic is not defined for {x.dtype}")
-        if self.coordinate == "tf_crop_and_resize" and len(self.roi) != 2 * count:
-            raise self.fail(f"roi {self.roi} must have {2 * count} numbers")
-        if self.antialias and not all(isinstance(_const(s), Const) for s in self.scales):
-            raise self.fail("antialias needs scales that are known at compile time")
+        if self.coordinate == "tf_crop_and_resize":
+            bounds = len(self.roi) if roi is None else self.length(roi, "roi")
+            if bounds != 2 * count:
+                raise self.fail(f"roi has {bounds} numbers, not {2 * count}")
+            if self.antialias and scales is not None:
+                raise self.fail("antialias with tf_crop_and_resize needs scales that are constant")
+        for axis, scale in zip(self.axes, self.scales, strict=False):
+            if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
+                raise self.fail(f"axis {axis} cannot be scaled by {scale}")
         shape = list(x.shape)
-        for axis, size, scale in zip(self.axes, self.sizes, self.scales, strict=True):
+        for axis, size in zip(self.axes, self.sizes, strict=True):
             k = self.resolve_axis(axis, x.rank)
             if isinstance(size, int) and size < 0:
                 raise self.fail(f"axis {axis} cannot have {size} elements")
-            if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
-                raise self.fail(f"axis {axis} cannot be scaled by {scale}")
             if n.eq(shape[k], 0) is n.TRUE and n.eq(as_expr(size), 0) is not n.TRUE:
                 raise self.fail(f"axis {axis} has no elements to make {size} of")
             shape[k] = as_expr(size)
         return x.with_shape(shape)
 
-    def resized(self, shape: te.Shape) -> dict[int, Axis]:
+    def length(self, given: TensorType, what: str) -> int:
+        """How many numbers an input has."""
+        if given.dtype is not F32 or given.rank != 1 or given.size is None:
+            raise self.fail(f"{what} {given} must be f32 with one axis of known size")
+        return given.size
+
+    def resized(
+        self, shape: te.Shape, scales: te.Tensor | None, roi: te.Tensor | None
+    ) -> dict[int, Axis]:
         """The axes that change, by number."""
-        out = {}
-        for k, (axis, size, scale) in enumerate(
-            zip(self.axes, self.sizes, self.scales, strict=True)
-        ):
-            roi = (self.roi[k], self.roi[k + len(self.axes)]) if self.roi else (0.0, 1.0)
+        out, count = {}, len(self.axes)
+        for k, (axis, size) in enumerate(zip(self.axes, self.sizes, strict=True)):
+            scale = _const(self.scales[k]) if scales is None else scales[k]
+            ends: tuple[Expr, Expr] = f32(0.0), f32(1.0)
+            if roi is not None:
+                ends = (roi[k], roi[k + count])
+            elif self.roi:
+                ends = f32(self.roi[k]), f32(self.roi[k + count])
             axis %= len(shape)
-            out[axis] = Axis(shape[axis], as_expr(size), _const(scale), self.coordinate, roi)
+            out[axis] = Axis(shape[axis], as_expr(size), scale, self.coordinate, ends)
         return out
 
     # -------------------------------------------------------------------------------- compute
 
-    def compute(self, x: te.Tensor) -> te.Tensor:
-        axes = self.resized(x.shape)
+    def compute(
+        self, x: te.Tensor, scales: te.Tensor | None = None, roi: te.Tensor | None = None
+    ) -> te.Tensor:
+        def axes() -> dict[int, Axis]:
+            """To be called in an element, so that what it loads is seen."""
+            return self.resized(x.shape, scales, roi)
+
         if self.mode == "nearest":
             out = self._nearest(x, axes)
         else:
             out, wider = x, F64 if x.dtype is F64 else F32
-            for k, axis in axes.items():
-                out = self._along(out, k, axis, wider)
+            for k in axes():
+                out = self._along(out, k, partial(lambda k: axes()[k], k), wider)
             out = _rounded(out, x)
         if self.coordinate != "tf_crop_and_resize":
             return out
 
         def element(*i: Expr) -> Expr:
-            inside = (is_inside(axis.place(i[k]), axis.size) for k, axis in axes.items())
+            inside = (is_inside(axis.place(i[k]), axis.size) for k, axis in axes().items())
             return n.select(n.all_of(*inside), out[i], n.const(self.extrapolation, out.dtype))
 
         return te.compute(out.shape, element, "cropped")
 
-    def _nearest(self, x: te.Tensor, axes: dict[int, Axis]) -> te.Tensor:
-        shape = tuple(axes[k].out if k in axes else d for k, d in enumerate(x.shape))
+    def _nearest(self, x: te.Tensor, axes: Callable[[], dict[int, Axis]]) -> te.Tensor:
+        sizes = {k: axis.out for k, axis in axes().items()}
+        shape = tuple(sizes.get(k, d) for k, d in enumerate(x.shape))
 
         def element(*i: Expr) -> Expr:
+            new = axes()
             index = (
-                axes[k].nearest(i[k], self.rounding) if k in axes else i[k] for k in range(x.rank)
+                new[k].nearest(i[k], self.rounding) if k in new else i[k] for k in range(x.rank)
             )
             return x[tuple(index)]
 
         return te.compute(shape, element, self.name)
 
-    def _along(self, x: te.Tensor, k: int, axis: Axis, wider: DType) -> te.Tensor:
+    def _along(self, x: te.Tensor, k: int, new: Callable[[], Axis], wider: DType) -> te.Tensor:
         """``x`` with axis ``k`` interpolated."""
-        shape = (*x.shape[:k], axis.out, *x.shape[k + 1 :])
+        shape = (*x.shape[:k], new().out, *x.shape[k + 1 :])
         if self.antialias:
-            return self._antialiased(x, k, axis, shape, wider)
+            return self._antialiased(x, k, new, shape, wider)
 
         def at(i: tuple[Expr, ...], shift: int) -> Expr:
+            axis = new()
             low, _, (least, most) = axis.between(i[k])
             index = axis.clamp(
                 plus(low, shift),
@@ -137,13 +168,18 @@ class Resize(Op):
             return n.cast(x[(*i[:k], index, *i[k + 1 :])], wider)
 
         def linear(*i: Expr) -> Expr:
-            _, part, _ = axis.between(i[k])
+            _, part, _ = new().between(i[k])
             if isinstance(part, Const) and part.value == 0:
                 return at(i, 0)
             before = n.mul(n.cast(n.sub(f32(1), part), wider), at(i, 0))
-            return n.add(before, n.mul(n.cast(part, wider), at(i, 1)))
+            found = n.add(before, n.mul(n.cast(part, wider), at(i, 1)))
+            if isinstance(new().scale, Const):
+                return found
+            # An axis may stay as it is: then an infinite neighbour must not be seen.
+            return n.select(n.eq(part, f32(0)), at(i, 0), found)
 
         def cubic(*i: Expr) -> Expr:
+            axis = new()
             low, part, _ = axis.between(i[k])
             distances = (n.add(part, f32(1)), part, n.sub(f32(1), part), n.sub(f32(2), part))
             weights = [cubic_weight(d, self.cubic_a) for d in distances]
@@ -159,17 +195,21 @@ class Resize(Op):
         return te.compute(shape, linear if self.mode == "linear" else cubic, self.name)
 
     def _antialiased(
-        self, x: te.Tensor, k: int, axis: Axis, shape: te.Shape, wider: DType
+        self, x: te.Tensor, k: int, new: Callable[[], Axis], shape: te.Shape, wider: DType
     ) -> te.Tensor:
         """Axis ``k`` by a filter as wide as the scale demands, from a table of weights."""
-        start, taps, shrink = self._filter(_value(axis.scale))
+        out = new().out
+        reach = self._reach(new())
+        start, taps = n.sub(1, reach), n.mul(reach, 2)
 
         def first(i: Expr) -> Expr:
-            return n.add(axis.between(i)[0], start)
+            return n.add(new().between(i)[0], start)
 
         def weight(i: Expr, r: Expr) -> Expr:
+            axis = new()
             part = axis.between(i)[1]
-            distance = n.mul(n.sub(f32(n.add(r, start)), part), f32(shrink))
+            shrink = n.minimum(axis.scale, f32(1))
+            distance = n.mul(n.sub(f32(n.add(r, start)), part), shrink)
             distance = Call("abs", (distance,), F32)
             value = (
                 linear_weight(distance)
@@ -181,29 +221,35 @@ class Resize(Op):
             place = n.add(first(i), r)
             return n.select(n.all_of(n.le(0, place), n.lt(place, axis.size)), value, f32(0))
 
-        raw = te.compute((axis.out, taps), weight, "weights")
-        sums = te.reduce("sum", (axis.out,), (taps,), lambda i, r: raw[i, r], "weight_sum")
+        raw = te.compute((out, taps), weight, "weights")
+        sums = te.reduce("sum", (out,), (taps,), lambda i, r: raw[i, r], "weight_sum")
         table = te.compute(
             raw.shape, lambda i, r: n.cast(n.div(raw[i, r], sums[i]), wider), "weights"
         )
 
         def element(*i: Expr) -> Expr:
-            *out, r = i
-            index = axis.clamp(n.add(first(out[k]), r))
-            return n.mul(n.cast(x[(*out[:k], index, *out[k + 1 :])], wider), table[out[k], r])
+            *at, r = i
+            index = new().clamp(n.add(first(at[k]), r))
+            return n.mul(n.cast(x[(*at[:k], index, *at[k + 1 :])], wider), table[at[k], r])
 
         return te.reduce("sum", shape, (taps,), element, self.name)
 
-    def _filter(self, scale: float) -> tuple[int, int, float]:
-        """The first tap (0: just before the coordinate), how many, and a factor of distances."""
-        shrink = min(scale, 1.0)
-        reach = (1 if self.mode == "linear" else 2) / shrink
-        start = math.floor(-reach) + 1
-        return start, 2 - 2 * start, shrink
+    def _reach(self, axis: Axis) -> Expr:
+        """How many elements on each side of a coordinate the filter can have a weight at."""
+        half = 1 if self.mode == "linear" else 2
+        if isinstance(axis.scale, Const):
+            return as_expr(-math.floor(-half / min(float(axis.scale.value), 1.0)))
+        # A scale is more than half of the ratio of the sizes, as the new one was rounded from it.
+        ratio = n.floordiv(n.sub(n.add(axis.size, axis.out), 1), n.maximum(axis.out, 1))
+        return n.mul(n.maximum(ratio, 1), 2 * half)
 
     # ------------------------------------------------------------------------------ reference
 
-    def reference(self, x: Array) -> Array:
+    def reference(self, x: Array, scales: Array | None = None, roi: Array | None = None) -> Array:
+        if scales is not None or roi is not None:
+            known = self.scales if scales is None else tuple(map(float, scales))
+            bounds = self.roi if roi is None else tuple(map(float, roi))
+            return replace(self, scales=known, roi=bounds).reference(x)
         out = x if self.mode == "nearest" else x.astype(np.float64)
         outside = np.zeros([1] * x.ndim, bool)
         for j, axis in enumerate(self.axes):
@@ -220,7 +266,7 @@ class Resize(Op):
             if self.coordinate == "tf_crop_and_resize":
                 beyond = (place < 0) | (place > size - 1)
                 outside = outside | beyond.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
-        if self.roi:
+        if self.coordinate == "tf_crop_and_resize":
             out = np.where(outside, self.extrapolation, out)
         return out.astype(x.dtype)
 
@@ -298,6 +344,84 @@ class Resize(Op):
                 [image],
             )
         yield cls((2,), (8,), (2.0,), "linear"), [image.astype(np.float16)]
+        yield from cls._samples_of_inputs()
+
+    @classmethod
+    def _samples_of_inputs(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        image = sampling.f32(1, 2, 4, 5)
+        scales, ends = np.array([1, 1, 1.75, 0.8], np.float32), np.array([0.2, 0, 1, 0.7])
+        whole = (0, 1, 2, 3), (1, 2, 7, 4), ()
+        for mode in ("nearest", "linear", "cubic"):
+            for coordinate in ("half_pixel", "align_corners", "half_pixel_symmetric"):
+                yield cls(*whole, mode, coordinate), [image, scales]
+            yield (
+                cls((2, 3), (3, 4), (), mode, "tf_crop_and_resize", extrapolation=9.0),
+                [image, scales[2:], ends.astype(np.float32)],
+            )
+        yield (
+            cls((2, 3), (3, 4), (0.75, 0.8), "linear", "tf_crop_and_resize"),
+            [image, None, ends.astype(np.float32)],
+        )
+        for mode in ("linear", "cubic"):
+            yield cls(*whole, mode, antialias=True), [image, scales]
+            small = np.array([0.55, 0.21], np.float32)
+            yield cls((2, 3), (2, 1), (), mode, antialias=True), [image, small]
+        yield cls((0, 1), (2, 5), (), rounding="simple"), [image[0, 0], scales[:2] * 0.6]
+
+
+@dataclass(frozen=True)
+class ResizedSize(Op):
+    """The size of an axis of ``size`` elements, scaled: rounded down, and at most 2^31 - 128.
+
+    ``axis`` says which of the scales is its own; of the axis, roi (starts, then ends) may say which
+    part is resized.
+
+    Shape: scales f32 [k], roi f32 [2 k] or none -> i64 [].
+    Errors: TypeCheckError if there are not so many numbers.
+    Source: ONNX Resize-19.
+    """
+
+    name = "resized_size"
+
+    size: Expr
+    axis: int
+
+    def infer(self, scales: TensorType, roi: TensorType | None = None) -> TensorType:
+        for what, t in (("scales", scales), ("roi", roi)):
+            if t is not None and (t.dtype is not F32 or t.rank != 1):
+                raise self.fail(f"{what} {t} must be f32 with one axis")
+        count = scales.size
+        if count is None or not 0 <= self.axis < count:
+            raise self.fail(f"scales {scales} have none for axis {self.axis}")
+        if roi is not None and roi.size != 2 * count:
+            raise self.fail(f"roi {roi} must have {2 * count} numbers")
+        return tensor(I64)
+
+    def compute(self, scales: te.Tensor, roi: te.Tensor | None = None) -> te.Tensor:
+        def element() -> Expr:
+            scale = scales[self.axis]
+            if roi is not None:
+                count = as_expr(self.axis) + scales.shape[0]
+                scale = n.mul(scale, n.sub(roi[count], roi[self.axis]))
+            size = Call("floor", (n.mul(f32(self.size), scale),), F32)
+            inside = n.all_of(n.le(f32(0), size), n.eq(size, size))
+            return n.select(inside, n.cast(n.minimum(size, f32(_LARGEST)), I64), 0)
+
+        return te.compute((), element, self.name)
+
+    def reference(self, scales: Array, roi: Array | None = None) -> Array:
+        scale = scales[self.axis]
+        if roi is not None:
+            scale = scale * (roi[self.axis + len(scales)] - roi[self.axis])
+        size = np.floor(np.float32(number(self.size)) * scale)
+        return np.array(np.clip(np.nan_to_num(size), 0, _LARGEST), np.int64)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        scales = np.array([2, 0.6, -1, 1e30, np.nan], np.float32)
+        for axis in range(5):
+            yield cls(as_expr(7), axis), [scales]
+        yield cls(as_expr(7), 1), [scales[:2], np.array([0, 0.2, 1, 0.9], np.float32)]
 
 
 def _const(scale: float | Expr) -> Expr:

@@ -17,7 +17,7 @@ from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Stmt, 
 from .base import Op
 from .sampling import f32, ints
 from .shape import sizes
-from .windows import check_geometry, extent, narrowed, number, pairs, wide, wide_array
+from .windows import check_geometry, extent, narrowed, number, pairs, trailing, wide, wide_array
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class Col2Im(Op):
             for k, step in enumerate(at):
                 first = step * self.dilations[k]
                 where.append(slice(first, first + counts[k] * self.strides[k], self.strides[k]))
-            target = out[(..., *where)]
-            target += blocks[:, :, t][(..., *(slice(d) for d in target.shape[2:]))]
-        cut = (slice(number(b), number(b) + d) for d, (b, _) in zip(image, ends, strict=True))
-        return np.asarray(out[(..., *cut)].astype(x.dtype))
+            target = trailing(out, where)
+            target += trailing(blocks[:, :, t], [slice(d) for d in target.shape[2:]])
+        cut = [slice(number(b), number(b) + d) for d, (b, _) in zip(image, ends, strict=True)]
+        return trailing(out, cut).astype(x.dtype)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -182,8 +182,8 @@ class MaxUnpool(Op):
                 flat[position] = value
         found = flat.reshape(*x.shape[:2], *inner)
         out = np.zeros((*x.shape[:2], *outer), x.dtype)
-        common = tuple(slice(min(a, b)) for a, b in zip(inner, outer, strict=True))
-        out[(..., *common)] = found[(..., *common)]
+        common = [slice(min(a, b)) for a, b in zip(inner, outer, strict=True)]
+        trailing(out, common)[...] = trailing(found, common)
         return out
 
     @classmethod

@@ -191,22 +191,22 @@ def max_pool(r: NodeReader) -> list[Value]:
     return outputs
 
 
-@handles("AveragePool", 7, 10, 11, 19, 22)
+@handles("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(r: NodeReader) -> Value:
-    """ceil_mode since version 10, dilations since 19."""
+    """Pads may count since version 7, ceil_mode since 10, dilations since 19."""
     g = _pool_geometry(r, r.version >= 19)
     ceil = _ceil_mode(r, g, 10)
-    include = bool(r.attribute("count_include_pad", 0))
+    include = r.version >= 7 and bool(r.attribute("count_include_pad", 0))
     op = AveragePool(g.extents, g.strides, g.dilations, g.pads, ceil, False, include)
     return r.one(op, r.input(0))
 
 
-@handles("LpPool", 2, 11, 18, 22)
+@handles("LpPool", 1, 2, 11, 18, 22)
 def lp_pool(r: NodeReader) -> Value:
-    """ceil_mode and dilations since version 18."""
+    """p is a float in version 1; ceil_mode and dilations since 18."""
     g = _pool_geometry(r, r.version >= 18)
     ceil = _ceil_mode(r, g, 18)
-    p = int(r.attribute("p", 2))
+    p = float(r.attribute("p", 2))
     return r.one(LpPool(g.extents, g.strides, g.dilations, g.pads, ceil, False, p), r.input(0))
 
 
@@ -222,10 +222,10 @@ def global_max_pool(r: NodeReader) -> Value:
     return r.one(GlobalMaxPool(), r.input(0))
 
 
-@handles("GlobalLpPool", 2, 22)
+@handles("GlobalLpPool", 1, 2, 22)
 def global_lp_pool(r: NodeReader) -> Value:
-    """All versions alike."""
-    return r.one(GlobalLpPool(False, int(r.attribute("p", 2))), r.input(0))
+    """p is a float in version 1."""
+    return r.one(GlobalLpPool(False, float(r.attribute("p", 2))), r.input(0))
 
 
 # ------------------------------------------------------------------------------ matrix products

@@ -13,32 +13,37 @@ from planish.compiler.dtypes import F32
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Like, Mul, as_expr
 from planish.compiler.graph.ir import Value
-from planish.compiler.ops.resize import Resize
+from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.resize import Resize, ResizedSize
 from planish.compiler.ops.windows import Dim, plain
 
+from .nn import step
 from .reader import NodeReader, handles
 
 # The greatest numerator and denominator of a scale that is taken as the fraction that it is.
 _SIMPLE: Final = 1 << 10
 
 
-@handles("Upsample", 7, 9, 10)
+@handles("Upsample", 1, 7, 9, 10)
 def upsample(r: NodeReader) -> Value:
-    """Scales are an attribute in version 7, an input since 9."""
+    """Scales are two attributes in version 1, one in 7, an input since 9."""
+    x = r.input(0)
+    if r.version == 1:
+        if x.type.rank != 4:
+            raise r.fail(f"{x!r} must have four axes")
+        height, width = (float(r.required(f"{side}_scale")) for side in ("height", "width"))
+        return _simple(r, [1.0, 1.0, height, width])
     if r.version < 9:
-        r.input(0)
-        scales = [float(s) for s in r.required("scales")]
-    else:
-        scales = _floats(r, 1, "scales")
-    return _simple(r, scales)
+        return _simple(r, [float(s) for s in r.required("scales")])
+    return _simple(r, _floats(r, 1))
 
 
 @handles("Resize", 10, 11, 13, 18, 19)
 def resize(r: NodeReader) -> Value:
     """Coordinates and sizes since version 11; axes, antialias and the policy since 18."""
-    if r.version == 10:
-        return _simple(r, _floats(r, 1, "scales"))
     x = r.input(0)
+    if r.version == 10:
+        return _simple(r, _floats(r, 1))
     rank = x.type.rank
     axes = tuple(range(rank))
     policy, antialias = "stretch", False
@@ -51,39 +56,65 @@ def resize(r: NodeReader) -> Value:
         antialias = bool(r.attribute("antialias", 0))
     coordinate = r.attribute("coordinate_transformation_mode", "half_pixel")
     crop = coordinate == "tf_crop_and_resize"
-    roi = _floats(r, 1, "roi") if _given(r, 1) and crop else []
-    if crop and len(roi) != 2 * len(axes):
+    given = _given(r, 1)
+    if crop and not given:
+        raise r.fail("tf_crop_and_resize needs a roi")
+    roi = _floats(r, 1) if crop else []
+    if crop and _count(roi) != 2 * len(axes):
         raise r.fail(f"roi {roi} must have {2 * len(axes)} numbers")
     old = [x.type.shape[a] for a in axes]
     sizes, scales = _targets(r, old, roi, policy)
-    fields = _changing(axes, old, sizes, scales, roi)
+    new = tuple(sizes)
+    known_scales = () if isinstance(scales, Value) else tuple(scales)
+    known_roi = () if isinstance(roi, Value) else tuple(roi)
+    if not isinstance(roi, Value) and not isinstance(scales, Value):
+        axes, new, known_scales, known_roi = _changing(axes, old, sizes, scales, roi)
     op = Resize(
-        *fields[:3],
+        axes,
+        new,
+        known_scales,
         mode=r.attribute("mode", "nearest"),
         coordinate=coordinate,
         rounding=r.attribute("nearest_mode", "round_prefer_floor"),
         cubic_a=float(r.attribute("cubic_coeff_a", -0.75)),
         exclude_outside=bool(r.attribute("exclude_outside", 0)),
         antialias=antialias,
-        roi=fields[3],
+        roi=known_roi,
         extrapolation=float(r.attribute("extrapolation_value", 0.0)),
     )
-    return r.one(op, x) if fields[0] else x
+    return r.one(op, x, *_inputs(scales, roi)) if op.axes else x
 
 
-def _simple(r: NodeReader, scales: list[float]) -> Value:
+def _simple(r: NodeReader, scales: list[float] | Value) -> Value:
     """The forms before Resize-11: coordinates are divided by the scale."""
     x = r.input(0)
-    if len(scales) != x.type.rank:
+    if _count(scales) != x.type.rank:
         raise r.fail(f"scales {scales} must have {x.type.rank} numbers")
     mode = r.attribute("mode", "nearest")
-    if mode not in ("nearest", "linear"):
+    if mode not in ("nearest", "bilinear" if r.version == 1 else "linear"):
         raise r.fail(f"mode {mode} does not exist")
-    old = list(x.type.shape)
+    mode = "linear" if mode == "bilinear" else mode
+    old, axes = list(x.type.shape), tuple(range(x.type.rank))
+    if isinstance(scales, Value):
+        new = _by_scales(r, old, scales)
+        op = Resize(axes, new, (), mode=mode, coordinate="asymmetric", rounding="simple")
+        return r.one(op, x, scales)
     sizes = [_scaled(r, d, s) for d, s in zip(old, scales, strict=True)]
-    fields = _changing(tuple(range(x.type.rank)), old, sizes, scales, [])
+    fields = _changing(axes, old, sizes, scales, [])
     op = Resize(*fields[:3], mode=mode, coordinate="asymmetric", rounding="simple")
-    return r.one(op, x) if fields[0] else x
+    return r.one(op, x) if op.axes else x
+
+
+def _inputs(scales: Sequence[float | Expr] | Value, roi: list[float] | Value) -> list[Value | None]:
+    """What the operator takes beside x: numbers that are not known."""
+    found = [v if isinstance(v, Value) else None for v in (scales, roi)]
+    while found and found[-1] is None:
+        found.pop()
+    return found
+
+
+def _count(numbers: list[float] | Value) -> int | None:
+    return numbers.type.size if isinstance(numbers, Value) else len(numbers)
 
 
 def _given(r: NodeReader, index: int) -> bool:
@@ -92,26 +123,41 @@ def _given(r: NodeReader, index: int) -> bool:
     return value is not None and value.type.size != 0
 
 
-def _floats(r: NodeReader, index: int, what: str) -> list[float]:
-    array = r.array(index)
-    if array is None:
-        raise r.fail(
-            f"{what} (input {index}, {r.input(index)!r}) must be constant",
-            hint="give sizes, which may follow from shapes",
-        )
-    return [float(v) for v in np.asarray(array, np.float32).ravel()]
+def _floats(r: NodeReader, index: int) -> list[float] | Value:
+    """An input's numbers if they are known, else the input in float32."""
+    array, value = r.array(index), r.input(index)
+    if array is not None:
+        return [float(v) for v in np.asarray(array, np.float32).ravel()]
+    return value if value.type.dtype is F32 else step(r, Cast(F32), value)
+
+
+def _by_scales(
+    r: NodeReader, old: Sequence[Expr], scales: Value, roi: Value | None = None
+) -> tuple[Dim, ...]:
+    """The sizes that scales (and roi) which are data give."""
+    return tuple(
+        r.symbol(step(r, ResizedSize(d, k), scales, roi), "resized") for k, d in enumerate(old)
+    )
 
 
 def _targets(
-    r: NodeReader, old: list[Expr], roi: list[float], policy: str
-) -> tuple[list[Dim], list[float | Expr]]:
+    r: NodeReader, old: list[Expr], roi: list[float] | Value, policy: str
+) -> tuple[list[Dim], list[float | Expr] | Value]:
     """The new size of each axis and its scale."""
     if _given(r, 2) == _given(r, 3):
         raise r.fail("needs either scales or sizes")
     if not _given(r, 3):
-        given = _floats(r, 2, "scales")
-        if len(given) != len(old):
+        given = _floats(r, 2)
+        if _count(given) != len(old):
             raise r.fail(f"scales {given} must have {len(old)} numbers")
+        if isinstance(given, Value) or isinstance(roi, Value):
+            factors, part = (
+                v if isinstance(v, Value) else r.constant(np.array(v, np.float32)) if v else None
+                for v in (given, roi)
+            )
+            assert factors is not None
+            found = list(_by_scales(r, old, factors, part))
+            return found, given if isinstance(given, Value) else list(given)
         kept = [roi[k + len(old)] - roi[k] for k in range(len(old))] if roi else [1.0] * len(old)
         sizes = [
             _scaled(r, d, s if part == 1 else float(np.float32(s) * np.float32(part)))
