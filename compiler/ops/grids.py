@@ -174,9 +174,9 @@ class GridSample(Op):
         if self.mode == "nearest":
             place = Call("round_even", (place,), x.dtype)
         below, above = n.lt(place, low), n.lt(high, place)
-        if self.padding == "border":
-            zero = n.const(0, x.dtype)
-            return n.select(below, zero, n.select(above, last, place))
+        if self.padding == "border":  # only taps are moved, so the cubic may lie between them
+            margin = n.const(2 if self.mode == "cubic" else 0, x.dtype)
+            return n.minimum(n.maximum(place, n.neg(margin)), n.add(last, margin))
         if self.padding == "reflection":
             reach = n.sub(high, low)
             beyond = n.select(below, n.sub(low, place), n.sub(place, high))
@@ -248,7 +248,7 @@ class GridSample(Op):
         if self.mode == "nearest":
             p = np.rint(p)
         if self.padding == "border":
-            p = np.where(p < low, 0, np.where(p > high, size - 1, p))
+            p = np.clip(p, -3, size + 2)
         if self.padding == "reflection":
             reach = high - low
             for below in (True, False):

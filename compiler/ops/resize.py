@@ -78,14 +78,14 @@ class Resize(Op):
                 raise self.fail(f"roi has {bounds} numbers, not {2 * count}")
             if self.antialias and scales is not None:
                 raise self.fail("antialias with tf_crop_and_resize needs scales that are constant")
-        for axis, scale in zip(self.axes, self.scales, strict=False):
-            if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
-                raise self.fail(f"axis {axis} cannot be scaled by {scale}")
         shape = list(x.shape)
-        for axis, size in zip(self.axes, self.sizes, strict=True):
+        known = self.scales if scales is None else (1.0,) * count
+        for axis, size, scale in zip(self.axes, self.sizes, known, strict=True):
             k = self.resolve_axis(axis, x.rank)
             if isinstance(size, int) and size < 0:
                 raise self.fail(f"axis {axis} cannot have {size} elements")
+            if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
+                raise self.fail(f"axis {axis} cannot be scaled by {scale}")
             if n.eq(shape[k], 0) is n.TRUE and n.eq(as_expr(size), 0) is not n.TRUE:
                 raise self.fail(f"axis {axis} has no elements to make {size} of")
             shape[k] = as_expr(size)

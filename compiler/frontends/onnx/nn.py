@@ -193,10 +193,10 @@ def max_pool(r: NodeReader) -> list[Value]:
 
 @handles("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(r: NodeReader) -> Value:
-    """Pads may count since version 7, ceil_mode since 10, dilations since 19."""
+    """Pads count in version 1, may count since 7; ceil_mode since 10, dilations since 19."""
     g = _pool_geometry(r, r.version >= 19)
     ceil = _ceil_mode(r, g, 10)
-    include = r.version >= 7 and bool(r.attribute("count_include_pad", 0))
+    include = r.version == 1 or bool(r.attribute("count_include_pad", 0))
     op = AveragePool(g.extents, g.strides, g.dilations, g.pads, ceil, False, include)
     return r.one(op, r.input(0))
 

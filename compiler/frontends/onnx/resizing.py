@@ -136,7 +136,7 @@ def _by_scales(
 ) -> tuple[Dim, ...]:
     """The sizes that scales (and roi) which are data give."""
     return tuple(
-        r.symbol(step(r, ResizedSize(d, k), scales, roi), "resized") for k, d in enumerate(old)
+        r.symbol(step(r, ResizedSize(d, k), scales, roi), "a new size") for k, d in enumerate(old)
     )
 
 

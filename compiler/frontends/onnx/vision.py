@@ -67,7 +67,9 @@ def roi_align(r: NodeReader) -> Value:
         most: tuple[Expr, ...] = as_expr(ratio), as_expr(ratio)
     else:
         most = tuple(
-            r.symbol(step(r, RoiSamples(axis, bins[axis], scale, half), rois), "samples")
+            r.symbol(
+                step(r, RoiSamples(axis, bins[axis], scale, half), rois), "the samples of a bin"
+            )
             for axis in (0, 1)
         )
     return r.one(RoiAlign(bins, most, max(ratio, 0), scale, mode, half), x, rois, batches)
@@ -103,7 +105,7 @@ def non_max_suppression(r: NodeReader) -> Value:
     )
     op = NonMaxSuppression(most, bool(centres))
     picked, counts = r.builder.apply(op, boxes, scores, iou, threshold, origin=r.label)
-    count = r.symbol(step(r, ReduceSum(None, False), counts), "selected")
+    count = r.symbol(step(r, ReduceSum(None, False), counts), "the number of boxes")
     return r.one(SelectedIndices(count), picked, counts)
 
 
@@ -117,7 +119,9 @@ def _most(r: NodeReader, value: Value | None) -> Expr:
         return n.maximum(value.content[0], 0)
     number = step(r, Reshape(()), value)
     number = step(r, Max(), number, r.constant(np.array(0, np.int64)))
-    return r.symbol(step(r, Min(), number, r.constant(np.array(_MANY, np.int64))), "most")
+    return r.symbol(
+        step(r, Min(), number, r.constant(np.array(_MANY, np.int64))), "max_output_boxes_per_class"
+    )
 
 
 @handles("DeformConv", 19, 22)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_harness import Inputs, check, model_of, node
+from onnx_harness import Inputs, check, expected, model_of, node
 
 from planish.compiler.errors import ImportModelError, PlanishError
 from planish.compiler.frontends.onnx.importer import import_model
@@ -229,7 +229,39 @@ def test_what_does_not_fit_is_an_error(
     assert "culprit" in str(error.value)
 
 
-def test_scales_that_depend_on_data_are_an_error() -> None:
-    step = node("Resize", "x - scales", name="culprit")
-    with pytest.raises(ImportModelError, match="must be constant"):
-        import_model(model_of(step, {"x": f32(1, 2, 3), "scales": floats(1, 1, 2)}))
+@pytest.mark.parametrize("coordinate", ["half_pixel", "asymmetric", "tf_crop_and_resize"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_scales_and_roi_may_be_data(mode: str, coordinate: str) -> None:
+    inputs = {"x": f32(1, 2, 6, 5), "scales": floats(1, 1, 1.7, 0.6)}
+    names = "x - scales"
+    if coordinate == "tf_crop_and_resize":
+        inputs["roi"] = floats(0, 0, 0.2, 0.3, 1, 1, 0.9, 0.8)
+        names = "x roi scales"
+    step = node("Resize", names, mode=mode, coordinate_transformation_mode=coordinate)
+    check(step, inputs, opset=13, tolerance=5e-5, symbolic=False)
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+@pytest.mark.parametrize("antialias", [0, 1])
+def test_sizes_may_be_data(antialias: int, policy: str) -> None:
+    for size in ((3, 4), (9, 2)):
+        inputs = {"x": f32(1, 2, 6, 5), "sizes": np.array(size)}
+        step = node(
+            "Resize", "x - - sizes", mode="linear", axes=[2, 3], antialias=antialias,
+            keep_aspect_ratio_policy=policy,
+        )  # fmt: skip
+        check(step, inputs, opset=18, tolerance=5e-5, symbolic=False)
+
+
+def test_upsample_by_data() -> None:
+    inputs = {"x": f32(1, 2, 3, 4), "scales": floats(1, 1, 2, 1.5)}
+    check(node("Upsample", "x scales", mode="linear"), inputs, opset=9, symbolic=False)
+
+
+def test_first_upsample() -> None:
+    for mode, other in (("nearest", "nearest"), ("bilinear", "linear")):
+        step = node("Upsample", "x", mode=mode, height_scale=2.0, width_scale=1.5)
+        x = f32(1, 2, 3, 4)
+        twin = node("Upsample", "x", mode=other, scales=[1.0, 1.0, 2.0, 1.5])
+        want = expected(model_of(twin, {"x": x}, opset=7), {"x": x})
+        check(step, {"x": x}, opset=1, want=want)
