@@ -295,7 +295,9 @@ class _Sinking:
 
 
 # Operators of which only the first operand has the axes of the result.
-_DATA_FIRST: Final = frozenset({"pad", "layer_norm", "rms_norm", "batch_norm", "gather"})
+_DATA_FIRST: Final = frozenset({
+    "pad", "layer_norm", "rms_norm", "batch_norm", "gather", "resize",
+})  # fmt: skip
 
 
 def _wide(v: Value, rank: int) -> tuple[Expr, ...]:
