@@ -106,11 +106,11 @@ class GlobalLpPool(GlobalPool):
 
     name = "global_lp_pool"
 
-    p: float = 2.0
+    p: int = 2
 
     def infer(self, x: TensorType) -> TensorType:
         if self.p < 1:
-            raise self.fail(f"p must be at least 1, not {self.p:g}")
+            raise self.fail(f"p must be at least 1, not {self.p}")
         return super().infer(x)
 
     def compute(self, x: te.Tensor) -> te.Tensor:

@@ -379,11 +379,11 @@ class LpPool(Pool):
 
     name = "lp_pool"
 
-    p: float = 2.0
+    p: int = 2
 
     def infer(self, x: TensorType) -> TensorType:
         if self.p < 1:
-            raise self.fail(f"p must be at least 1, not {self.p:g}")
+            raise self.fail(f"p must be at least 1, not {self.p}")
         return super().infer(x)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
@@ -402,7 +402,7 @@ class LpPool(Pool):
         yield cls((3,), (1,), (1,), (0, 0), p=3), [f32(1, 2, 5)]
 
 
-def powers_of(x: te.Tensor, p: float) -> te.Tensor:
+def powers_of(x: te.Tensor, p: int) -> te.Tensor:
     """abs(x) ** p, in the dtype to accumulate in."""
     acc = wide(x.dtype)
 
@@ -416,7 +416,7 @@ def powers_of(x: te.Tensor, p: float) -> te.Tensor:
     return te.compute(x.shape, element, "powers")
 
 
-def root_of(total: te.Tensor, p: float, x: te.Tensor) -> te.Tensor:
+def root_of(total: te.Tensor, p: int, x: te.Tensor) -> te.Tensor:
     """total ** (1 / p), in the dtype of ``x``."""
     acc = total.dtype
     if p == 1:

@@ -201,12 +201,20 @@ def average_pool(r: NodeReader) -> Value:
     return r.one(op, r.input(0))
 
 
+def norm_order(r: NodeReader) -> int:
+    """The attribute p, which was a float in version 1."""
+    p = r.attribute("p", 2)
+    if p != int(p):
+        raise r.fail(f"p is {p}, and only integers are supported")
+    return int(p)
+
+
 @handles("LpPool", 1, 2, 11, 18, 22)
 def lp_pool(r: NodeReader) -> Value:
-    """p is a float in version 1; ceil_mode and dilations since 18."""
+    """ceil_mode and dilations since version 18."""
     g = _pool_geometry(r, r.version >= 18)
     ceil = _ceil_mode(r, g, 18)
-    p = float(r.attribute("p", 2))
+    p = norm_order(r)
     return r.one(LpPool(g.extents, g.strides, g.dilations, g.pads, ceil, False, p), r.input(0))
 
 
@@ -224,8 +232,8 @@ def global_max_pool(r: NodeReader) -> Value:
 
 @handles("GlobalLpPool", 1, 2, 22)
 def global_lp_pool(r: NodeReader) -> Value:
-    """p is a float in version 1."""
-    return r.one(GlobalLpPool(False, float(r.attribute("p", 2))), r.input(0))
+    """All versions alike."""
+    return r.one(GlobalLpPool(False, norm_order(r)), r.input(0))
 
 
 # ------------------------------------------------------------------------------ matrix products
