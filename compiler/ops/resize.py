@@ -76,8 +76,6 @@ class Resize(Op):
             bounds = len(self.roi) if roi is None else self.length(roi, "roi")
             if bounds != 2 * count:
                 raise self.fail(f"roi has {bounds} numbers, not {2 * count}")
-            if self.antialias and scales is not None:
-                raise self.fail("antialias with tf_crop_and_resize needs scales that are constant")
         shape = list(x.shape)
         known = self.scales if scales is None else (1.0,) * count
         for axis, size, scale in zip(self.axes, self.sizes, known, strict=True):
@@ -373,11 +371,10 @@ class Resize(Op):
 class ResizedSize(Op):
     """The size of an axis of ``size`` elements, scaled: rounded down, and at most 2^31 - 128.
 
-    ``axis`` says which of the scales is its own; of the axis, roi (starts, then ends) may say which
-    part is resized.
+    ``axis`` says which of the scales is its own.
 
-    Shape: scales f32 [k], roi f32 [2 k] or none -> i64 [].
-    Errors: TypeCheckError if there are not so many numbers.
+    Shape: scales f32 [k] -> i64 [].
+    Errors: TypeCheckError if there are not so many scales.
     Source: ONNX Resize-19.
     """
 
@@ -386,34 +383,23 @@ class ResizedSize(Op):
     size: Expr
     axis: int
 
-    def infer(self, scales: TensorType, roi: TensorType | None = None) -> TensorType:
-        for what, t in (("scales", scales), ("roi", roi)):
-            if t is not None and (t.dtype is not F32 or t.rank != 1):
-                raise self.fail(f"{what} {t} must be f32 with one axis")
-        count = scales.size
-        if count is None or not 0 <= self.axis < count:
+    def infer(self, scales: TensorType) -> TensorType:
+        if scales.dtype is not F32 or scales.rank != 1:
+            raise self.fail(f"scales {scales} must be f32 with one axis")
+        if scales.size is None or not 0 <= self.axis < scales.size:
             raise self.fail(f"scales {scales} have none for axis {self.axis}")
-        if roi is not None and roi.size != 2 * count:
-            raise self.fail(f"roi {roi} must have {2 * count} numbers")
         return tensor(I64)
 
-    def compute(self, scales: te.Tensor, roi: te.Tensor | None = None) -> te.Tensor:
+    def compute(self, scales: te.Tensor) -> te.Tensor:
         def element() -> Expr:
-            scale = scales[self.axis]
-            if roi is not None:
-                count = as_expr(self.axis) + scales.shape[0]
-                scale = n.mul(scale, n.sub(roi[count], roi[self.axis]))
-            size = Call("floor", (n.mul(f32(self.size), scale),), F32)
+            size = Call("floor", (n.mul(f32(self.size), scales[self.axis]),), F32)
             inside = n.all_of(n.le(f32(0), size), n.eq(size, size))
             return n.select(inside, n.cast(n.minimum(size, f32(_LARGEST)), I64), 0)
 
         return te.compute((), element, self.name)
 
-    def reference(self, scales: Array, roi: Array | None = None) -> Array:
-        scale = scales[self.axis]
-        if roi is not None:
-            scale = scale * (roi[self.axis + len(scales)] - roi[self.axis])
-        size = np.floor(np.float32(number(self.size)) * scale)
+    def reference(self, scales: Array) -> Array:
+        size = np.floor(np.float32(number(self.size)) * scales[self.axis])
         return np.array(np.clip(np.nan_to_num(size), 0, _LARGEST), np.int64)
 
     @classmethod
@@ -421,7 +407,6 @@ class ResizedSize(Op):
         scales = np.array([2, 0.6, -1, 1e30, np.nan], np.float32)
         for axis in range(5):
             yield cls(as_expr(7), axis), [scales]
-        yield cls(as_expr(7), 1), [scales[:2], np.array([0, 0.2, 1, 0.9], np.float32)]
 
 
 def _const(scale: float | Expr) -> Expr:

@@ -63,7 +63,7 @@ def resize(r: NodeReader) -> Value:
     if crop and _count(roi) != 2 * len(axes):
         raise r.fail(f"roi {roi} must have {2 * len(axes)} numbers")
     old = [x.type.shape[a] for a in axes]
-    sizes, scales = _targets(r, old, roi, policy)
+    sizes, scales = _targets(r, old, policy)
     new = tuple(sizes)
     known_scales = () if isinstance(scales, Value) else tuple(scales)
     known_roi = () if isinstance(roi, Value) else tuple(roi)
@@ -131,39 +131,30 @@ def _floats(r: NodeReader, index: int) -> list[float] | Value:
     return value if value.type.dtype is F32 else step(r, Cast(F32), value)
 
 
-def _by_scales(
-    r: NodeReader, old: Sequence[Expr], scales: Value, roi: Value | None = None
-) -> tuple[Dim, ...]:
-    """The sizes that scales (and roi) which are data give."""
+def _by_scales(r: NodeReader, old: Sequence[Expr], scales: Value) -> tuple[Dim, ...]:
+    """The sizes that scales which are data give."""
     return tuple(
-        r.symbol(step(r, ResizedSize(d, k), scales, roi), "a new size") for k, d in enumerate(old)
+        r.symbol(step(r, ResizedSize(d, k), scales), "a new size") for k, d in enumerate(old)
     )
 
 
 def _targets(
-    r: NodeReader, old: list[Expr], roi: list[float] | Value, policy: str
+    r: NodeReader, old: list[Expr], policy: str
 ) -> tuple[list[Dim], list[float | Expr] | Value]:
-    """The new size of each axis and its scale."""
+    """The new size of each axis and its scale.
+
+    Which part of x a roi cuts out does not change the size: so do other runtimes, and ONNX's own
+    inference of shapes, though its text multiplies by the part.
+    """
     if _given(r, 2) == _given(r, 3):
         raise r.fail("needs either scales or sizes")
     if not _given(r, 3):
         given = _floats(r, 2)
         if _count(given) != len(old):
             raise r.fail(f"scales {given} must have {len(old)} numbers")
-        if isinstance(given, Value) or isinstance(roi, Value):
-            factors, part = (
-                v if isinstance(v, Value) else r.constant(np.array(v, np.float32)) if v else None
-                for v in (given, roi)
-            )
-            assert factors is not None
-            found = list(_by_scales(r, old, factors, part))
-            return found, given if isinstance(given, Value) else list(given)
-        kept = [roi[k + len(old)] - roi[k] for k in range(len(old))] if roi else [1.0] * len(old)
-        sizes = [
-            _scaled(r, d, s if part == 1 else float(np.float32(s) * np.float32(part)))
-            for d, s, part in zip(old, given, kept, strict=True)
-        ]
-        return sizes, list(given)
+        if isinstance(given, Value):
+            return list(_by_scales(r, old, given)), given
+        return [_scaled(r, d, s) for d, s in zip(old, given, strict=True)], list(given)
     wanted = r.content(3, "sizes")
     if len(wanted) != len(old):
         raise r.fail(f"sizes {wanted} must have {len(old)} numbers")
