@@ -76,7 +76,11 @@ def _common(users: Sequence[Site]) -> int:
 
 
 def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, common: Known) -> Box:
-    """What is reached of a buffer while the ``count`` outer loops stand still."""
+    """What is reached of a buffer while the ``count`` outer loops stand still.
+
+    The ends of what a site reaches are right where its loops are entered; elsewhere it reaches
+    nothing, and the box of all sites is none the smaller for them.
+    """
     box: Box = []
     for site in users:
         known = entered(symbols, site.loops)
@@ -87,9 +91,9 @@ def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, comm
             here: Box = []
             for index, d in zip(a.indices, buffer.shape, strict=True):
                 e = simplify(index, known)
-                found = None if n.loads(e) else extremes(e, domain, common)
+                found = None if n.loads(e) else extremes(e, domain, known)
                 lo, hi = found or (n.as_expr(0), d - 1)
-                here.append((simplify(lo, common), simplify(hi, common)))
+                here.append((simplify(lo, known), simplify(hi, known)))
             box = [
                 (simplify(n.minimum(a, c), common), simplify(n.maximum(b, d), common))
                 for (a, b), (c, d) in zip(box or here, here, strict=True)

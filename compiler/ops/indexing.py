@@ -10,8 +10,10 @@ import numpy as np
 
 from planish.compiler.dtypes import BOOL, F32, I64
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Const, Expr, as_expr
-from planish.compiler.expr.sizes import at_least, numbers
+from planish.compiler.expr.bounds import Interval
+from planish.compiler.expr.nodes import Const, Expr, as_expr, free_vars
+from planish.compiler.expr.simplify import prove
+from planish.compiler.expr.sizes import at_least, normal, numbers
 from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop import te
 
@@ -25,7 +27,7 @@ class Slice(Movement):
     """Along each dimension k the ``shape[k]`` elements ``starts[k]``, ``starts[k] + steps[k]`` ...
 
     Shape: x [...] -> [*shape].
-    Errors: TypeCheckError if an element lies outside.
+    Errors: TypeCheckError if an element lies outside; where symbols decide, a call checks that.
     Source: ONNX Slice-13, its clamping done.
     """
 
@@ -48,6 +50,8 @@ class Slice(Movement):
                     or (count and (min(first, last) < 0 or max(first, last) >= extent))
                 ):
                     raise self.fail(f"{count} elements from {first} by {step} of {extent}")
+            else:
+                assume(within(start, step, size, d))
         return x.with_shape(self.shape)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
@@ -68,6 +72,22 @@ class Slice(Movement):
         yield cls(sizes(1, 0), (1, 2), sizes(2, 3)), [f32(3, 5)]
         yield cls(sizes(2, 4), (-1, -2), sizes(3, 2)), [f32(3, 5)]
         yield cls(sizes(3, 0), (1, 1), sizes(0, 5)), [f32(3, 5)]
+
+
+def within(start: Expr, step: int, count: Expr, extent: Expr) -> Expr:
+    """The condition for ``count`` elements of a dimension to be there, none being always right."""
+    some = normal(count)
+    match some:
+        case n.Max(Const(0), e) | n.Max(e, Const(0)):
+            some = e  # what it is where there are elements
+        case _:
+            pass
+    last = start + (some - 1) * step
+    least, most = (start, last) if step > 0 else (last, start)
+    known = {v: Interval(0, None) for v in free_vars(start, count, extent)}
+    needed = [n.le(0, least), n.lt(most, extent)]
+    missing = [c for c in needed if not prove(c, known, (n.le(1, some),))]
+    return n.any_of(n.le(count, 0), n.all_of(*missing))
 
 
 def wrapped(index: Expr, extent: Expr) -> Expr:

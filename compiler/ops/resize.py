@@ -12,11 +12,12 @@ from planish.compiler.dtypes import F32, F64, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Const, Expr, as_expr
+from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.loop import te
 
 from . import sampling
-from .base import Op
+from .base import Op, assume
 from .interpolation import COORDINATES, NEAREST, Axis, cubic_weight, f32, is_inside, linear_weight
 from .windows import Dim, number, plus
 
@@ -74,8 +75,10 @@ class Resize(Op):
                 raise self.fail(f"axis {axis} cannot have {size} elements")
             if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
                 raise self.fail(f"axis {axis} cannot be scaled by {scale}")
-            if n.eq(shape[k], 0) is n.TRUE and n.eq(as_expr(size), 0) is not n.TRUE:
+            some = normal(n.any_of(n.le(1, shape[k]), n.eq(as_expr(size), 0)))
+            if some is n.FALSE:
                 raise self.fail(f"axis {axis} has no elements to make {size} of")
+            assume(some)
             shape[k] = as_expr(size)
         return x.with_shape(shape)
 

@@ -221,7 +221,11 @@ def _loads(s: Stmt, buffer: str) -> bool:
 def _box(
     inside: Sequence[Site], block: Block, outer: Known, func: Function
 ) -> list[tuple[Expr, Expr]]:
-    """Least index and extent along each dimension that the readers need."""
+    """Least index and extent along each dimension that the readers need.
+
+    The ends of what a reader needs are right where its loops are entered; elsewhere it needs
+    nothing, and the box of all readers is none the smaller for them.
+    """
     boxes: list[tuple[Expr, Expr]] | None = None
     for site in inside:
         own = [x for x in site.loops if x.var not in outer]
@@ -235,7 +239,7 @@ def _box(
                 bound = simplify(index, known)
                 hull = None if n.loads(bound) else extremes(bound, domain)
                 lo, hi = hull if hull is not None else (n.as_expr(0), dim - 1)
-                here.append((simplify(lo, outer), simplify(hi, outer)))
+                here.append((simplify(lo, known), simplify(hi, known)))
             if boxes is None:
                 boxes = here
             else:
