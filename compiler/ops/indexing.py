@@ -17,7 +17,7 @@ from planish.compiler.expr.sizes import at_least, normal, numbers
 from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop import te
 
-from .base import Op, assume
+from .base import Op, assume, some_to_read
 from .sampling import bools, f32, ints
 from .shape import Movement, sizes
 
@@ -107,10 +107,10 @@ class _Gathering(Movement):
 
     def check_extent(self, extent: Expr, out: TensorType) -> None:
         """There must be something to read if the output has elements."""
-        if not isinstance(extent, Const):
-            assume(n.any_of(n.le(1, extent), *(n.eq(d, 0) for d in out.shape)))
-        elif extent.value == 0 and out.size != 0:
+        some = some_to_read(extent, *out.shape)
+        if some is n.FALSE:
             raise self.fail("elements of a dimension of size 0 are asked for")
+        assume(some)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from planish.compiler.expr.sizes import at_least, normal, numbers
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.loop import te
 
-from .base import Op, assume
+from .base import Op, assume, some_to_read
 from .sampling import f32
 from .shape import Movement, sizes
 
@@ -65,7 +65,7 @@ class Pad(Movement):
         """There must be an element to mirror or repeat in a dimension that gets any."""
         if at_least(0, before) and at_least(0, after):
             return
-        some = normal(n.any_of(n.le(1, extent), n.eq(new, 0)))
+        some = some_to_read(extent, new)
         if some is n.FALSE:
             raise self.fail(f"a dimension of size {extent} has nothing to {self.mode}")
         assume(some)

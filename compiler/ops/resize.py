@@ -12,12 +12,11 @@ from planish.compiler.dtypes import F32, F64, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Const, Expr, as_expr
-from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.loop import te
 
 from . import sampling
-from .base import Op, assume
+from .base import Op, assume, some_to_read
 from .interpolation import COORDINATES, NEAREST, Axis, cubic_weight, f32, is_inside, linear_weight
 from .windows import Dim, number, plus
 
@@ -75,7 +74,7 @@ class Resize(Op):
                 raise self.fail(f"axis {axis} cannot have {size} elements")
             if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
                 raise self.fail(f"axis {axis} cannot be scaled by {scale}")
-            some = normal(n.any_of(n.le(1, shape[k]), n.eq(as_expr(size), 0)))
+            some = some_to_read(shape[k], as_expr(size))
             if some is n.FALSE:
                 raise self.fail(f"axis {axis} has no elements to make {size} of")
             assume(some)
