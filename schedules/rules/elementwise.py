@@ -104,7 +104,7 @@ def vector_innermost(
     lanes = lanes_for(s, name, machine) * registers
     extent = constant(last.extent)
     if extent is not None and extent < lanes:
-        lanes = 1 << (extent.bit_length() - 1)
+        lanes = 1 << (max(extent, 1).bit_length() - 1)
     if lanes < 2 or last.kind != "serial":
         return s
     s = L.split(s, f"{name}.{last.var.name}", lanes)

@@ -30,7 +30,7 @@ from planish.targets.llvm.target import host
 from .random_sizes import arrays, holds, random_graph, sizes
 from .running import THREADS, Batch, assert_close, lowered
 
-BATCH = 6  # graphs that are compiled together
+BATCH = 5  # graphs that are compiled together
 SIZES = 8  # that each is tried at
 
 
@@ -109,13 +109,13 @@ def run_seeds(first: int) -> None:
     assert done
 
 
-@pytest.mark.parametrize("first", range(0, 10 * BATCH, BATCH))
+@pytest.mark.parametrize("first", range(0, 8 * BATCH, BATCH))
 def test_functions_at_every_size(first: int) -> None:
     run_seeds(first)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(1000, 1000 + 100 * BATCH, BATCH))
+@pytest.mark.parametrize("first", range(1000, 1000 + 60 * BATCH, BATCH))
 def test_many_functions_at_every_size(first: int) -> None:
     run_seeds(first)
 
