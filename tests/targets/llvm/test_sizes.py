@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from planish.assembly import compile_graph
 from planish.build import compile_imported, resolve_target
 from planish.compiler.errors import TypeCheckError
 from planish.compiler.expr.evaluate import evaluate
@@ -23,7 +24,7 @@ from planish.compiler.loop.ir import Function
 from planish.compiler.pipeline import GRAPH_PASSES
 from planish.compiler.pipeline import run as run_passes
 from planish.compiler.program import Step
-from planish.lowering import compile_graph, extent_conditions, group_inputs, lower_group
+from planish.lowering import extent_conditions, group_inputs, lower_group
 from planish.schedules.rules import default_schedule
 from planish.targets.llvm.target import host
 
