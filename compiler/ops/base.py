@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from planish.compiler.expr.nodes import (
     le,
     substitute,
 )
-from planish.compiler.expr.sizes import normal, number
+from planish.compiler.expr.sizes import at_least, normal, number
 from planish.compiler.graph.ir import (
     MAX_CONTENT,
     Array,
@@ -234,8 +234,13 @@ def some_to_read(extent: Expr, *out: Expr) -> Expr:
     return normal(any_of(le(1, extent), *(eq(d, 0) for d in out)))
 
 
+_MANY: Final = 1 << 16  # a size that is at most so many times another is 0 with it
+
+
 def _empty_with(extent: Expr, d: Expr) -> bool:
     """Whether ``d`` is certainly 0 where ``extent`` is."""
+    if at_least(normal(extent * _MANY), normal(d)):
+        return True
     total = linear(normal(extent))
     if total.constant or len(total.terms) != 1:
         return False
