@@ -36,6 +36,7 @@ from planish.compiler.expr.nodes import (
     const,
     eq,
     free_vars,
+    le,
     walk,
 )
 from planish.compiler.expr.sizes import normal, same
@@ -278,7 +279,7 @@ class GraphBuilder:
             with collecting_assumptions(self.constraints):
                 found = op.infer(*types)
                 out_types = found if isinstance(found, tuple) else (found,)
-                out_types = tuple(t.with_shape(map(normal, t.shape)) for t in out_types)
+                out_types = tuple(_possible(t) for t in out_types)
                 known = tuple(None if v is None else v.content for v in inputs)
                 contents = op.known(tuple(types), known, out_types)
         except PlanishError as error:
@@ -316,6 +317,19 @@ class GraphBuilder:
             tuple(output_names) or tuple(v.name for v in outs),
             dict(self.defaults),
         )
+
+
+def _possible(type: TensorType) -> TensorType:
+    """A type with its dimensions in normal form, none of which may be negative.
+
+    Errors: TypeCheckError if one certainly is; where symbols decide, a condition is assumed.
+    """
+    out = type.with_shape(map(normal, type.shape))
+    for d in out.shape:
+        if isinstance(d, Const) and d.value < 0:
+            raise TypeCheckError(f"the result would be {out}: a dimension is negative")
+        assume(le(0, d))
+    return out
 
 
 def content_of(array: Array) -> Content | None:

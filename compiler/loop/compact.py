@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval, bounds, extremes
-from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
+from planish.compiler.expr.bounds import bounds, extremes
+from planish.compiler.expr.nodes import Expr, Load, free_vars
 from planish.compiler.expr.simplify import simplify
 
 from .ir import Block, Buffer, Function, If, Loop, Seq, Stmt, constant, seq, walk
+from .known import Known, anywhere, entered
 from .sites import Site, sites
 
-Known: TypeAlias = dict[Var, Interval]
 Box: TypeAlias = list[tuple[Expr, Expr]]  # the least and the greatest index of each dimension
 
 
@@ -37,9 +37,9 @@ def _compact(func: Function, buffer: Buffer) -> Function:
         return func  # a loop or condition around blocks reads it
     if not users:
         return func.with_(temps=tuple(t for t in func.temps if t is not buffer))
-    symbols: Known = {s: Interval(1, None) for s in func.symbols}
+    symbols = anywhere(func)
     count = _common(users)
-    known = _inside(symbols, *users[0].loops[:count])
+    known = entered(symbols, users[0].loops[:count])
     box = _box(buffer, users, count, symbols, known)
     shape = tuple(_extent(*ends, d, func, known) for ends, d in zip(box, buffer.shape, strict=True))
     if buffer.scope == "register" and any(constant(e) is None for e in shape):
@@ -67,15 +67,6 @@ def _decides(body: Stmt, buffer: str) -> bool:
     return False
 
 
-def _inside(known: Known, *loops: Loop) -> Known:
-    """What is known in loops."""
-    out = dict(known)
-    for x in loops:
-        top = bounds(x.extent, out).hi
-        out[x.var] = Interval(0, None if top is None else max(0, top - 1))
-    return out
-
-
 def _common(users: Sequence[Site]) -> int:
     """How many loops are around all of the sites."""
     count = min(len(x.loops) for x in users)
@@ -85,10 +76,14 @@ def _common(users: Sequence[Site]) -> int:
 
 
 def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, common: Known) -> Box:
-    """What is reached of a buffer while the ``count`` outer loops stand still."""
+    """What is reached of a buffer while the ``count`` outer loops stand still.
+
+    The ends of what a site reaches are right where its loops are entered; elsewhere it reaches
+    nothing, and the box of all sites is none the smaller for them.
+    """
     box: Box = []
     for site in users:
-        known = _inside(symbols, *site.loops)
+        known = entered(symbols, site.loops)
         domain = {x.var: (n.as_expr(0), x.extent - 1) for x in site.loops[count:]}
         for a in site.accesses:
             if a.buffer != buffer.name:
@@ -96,9 +91,9 @@ def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, comm
             here: Box = []
             for index, d in zip(a.indices, buffer.shape, strict=True):
                 e = simplify(index, known)
-                found = None if n.loads(e) else extremes(e, domain, common)
+                found = None if n.loads(e) else extremes(e, domain, known)
                 lo, hi = found or (n.as_expr(0), d - 1)
-                here.append((simplify(lo, common), simplify(hi, common)))
+                here.append((simplify(lo, known), simplify(hi, known)))
             box = [
                 (simplify(n.minimum(a, c), common), simplify(n.maximum(b, d), common))
                 for (a, b), (c, d) in zip(box or here, here, strict=True)
@@ -136,7 +131,7 @@ def _moved(s: Stmt, buffer: str, corner: tuple[Expr, ...], known: Known) -> Stmt
                 where=n.transform(s.where, load),
             )
         case Loop():
-            return s.with_(body=_moved(s.body, buffer, corner, _inside(known, s)))
+            return s.with_(body=_moved(s.body, buffer, corner, entered(known, (s,))))
         case If(condition, then, other):
             no = None if other is None else _moved(other, buffer, corner, known)
             return If(condition, _moved(then, buffer, corner, known), no)

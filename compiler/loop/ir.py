@@ -36,7 +36,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from planish.compiler.dtypes import DType
-from planish.compiler.expr.nodes import TRUE, Const, Expr, Load, Var, product
+from planish.compiler.expr.nodes import TRUE, Const, Expr, Load, Var, maximum, product
+from planish.compiler.expr.sizes import at_least
 
 Scope: TypeAlias = Literal["param", "global", "local", "register"]
 Combiner: TypeAlias = Literal["sum", "prod", "max", "min"]
@@ -60,7 +61,8 @@ class Buffer:
 
     @property
     def elements(self) -> Expr:
-        return product(self.shape)
+        """How many there are: none if an extent is negative, as that of a window's room may be."""
+        return product(d if at_least(d, 0) else maximum(d, 0) for d in self.shape)
 
     @property
     def strides(self) -> tuple[Expr, ...]:

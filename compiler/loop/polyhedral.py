@@ -110,7 +110,7 @@ def reduces(loop: Loop) -> Block | None:
 
 
 def outside(site: Site, symbols: Sequence[Var]) -> Var | None:
-    """An iterator that leaves its extent in some iteration, for some symbols from 1 on; or None.
+    """An iterator that leaves its extent in some iteration, for some symbols from 0 on; or None.
 
     None too if that can't be decided.
     """
@@ -126,7 +126,7 @@ def outside(site: Site, symbols: Sequence[Var]) -> Var | None:
             if value is None or extent is None or not f.exact:
                 continue
             f.clauses += [wrong.format(value, extent)]
-            f.clauses += [f"{f.parameters[s]} >= 1" for s in symbols if s in f.parameters]
+            f.clauses += [f"{f.parameters[s]} >= 0" for s in symbols if s in f.parameters]
             if not f.set(names.values()).is_empty():
                 return i.var
     return None

@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import InternalError, TypeCheckError
-from planish.compiler.expr.nodes import Const, Expr, Var, as_expr, substitute
+from planish.compiler.expr.linear import factors, linear
+from planish.compiler.expr.nodes import (
+    TRUE,
+    Const,
+    Expr,
+    Var,
+    any_of,
+    as_expr,
+    eq,
+    le,
+    substitute,
+)
+from planish.compiler.expr.sizes import at_least, normal, number
 from planish.compiler.graph.ir import (
     MAX_CONTENT,
     Array,
@@ -215,10 +227,37 @@ def _broadcast_dim(a: Expr, b: Expr) -> Expr:
     return unify(a, b, "shapes do not broadcast")
 
 
+def some_to_read(extent: Expr, *out: Expr) -> Expr:
+    """The condition for a dimension to have an element, unless the result, ``out``, has none."""
+    if any(_empty_with(extent, d) for d in out):
+        return TRUE
+    return normal(any_of(le(1, extent), *(eq(d, 0) for d in out)))
+
+
+_MANY: Final = 1 << 16  # a size that is at most so many times another is 0 with it
+
+
+def _empty_with(extent: Expr, d: Expr) -> bool:
+    """Whether ``d`` is certainly 0 where ``extent`` is."""
+    if at_least(normal(extent * _MANY), normal(d)):
+        return True
+    total = linear(normal(extent))
+    if total.constant or len(total.terms) != 1:
+        return False
+    return all(isinstance(f, Var) and _vanishes(d, f) for f in factors(*total.terms))
+
+
+def _vanishes(d: Expr, symbol: Var) -> bool:
+    return number(substitute(d, {symbol: as_expr(0)})) == 0
+
+
 def broadcast_indices(axes: tuple[Expr, ...], shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The element of a tensor of ``shape`` that a broadcast result reads at ``axes``."""
     tail = axes[len(axes) - len(shape) :]
     return tuple(as_expr(0) if is_one(d) else i for i, d in zip(tail, shape, strict=True))
 
 
-__all__ = ["Arrays", "Op", "Tensors", "Types", "assume", "broadcast", "broadcast_indices", "is_one"]
+__all__ = [
+    "Arrays", "Op", "Tensors", "Types", "assume", "broadcast", "broadcast_indices", "is_one",
+    "some_to_read",
+]  # fmt: skip

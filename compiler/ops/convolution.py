@@ -315,6 +315,8 @@ class ConvTranspose(Op):
         if not isinstance(kernel, Const):
             raise self.fail(f"the kernel's extents must be known, not {kernel}")
         rank = len(self.strides)
+        if kernel.value < 1:
+            raise self.fail(f"the kernel has the extent {kernel} along axis {axis}")
         span = (int(kernel.value) - 1) * self.dilations[axis] + 1
         rest = n.sub(
             n.add(as_expr(self.output_padding[axis]), span - self.strides[axis]),

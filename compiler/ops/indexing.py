@@ -10,12 +10,14 @@ import numpy as np
 
 from planish.compiler.dtypes import BOOL, F32, I64
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Const, Expr, as_expr
-from planish.compiler.expr.sizes import at_least, numbers
+from planish.compiler.expr.bounds import Interval
+from planish.compiler.expr.nodes import Const, Expr, as_expr, free_vars
+from planish.compiler.expr.simplify import prove
+from planish.compiler.expr.sizes import at_least, normal, numbers
 from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop import te
 
-from .base import Op, assume
+from .base import Op, assume, some_to_read
 from .sampling import bools, f32, ints
 from .shape import Movement, sizes
 
@@ -25,7 +27,7 @@ class Slice(Movement):
     """Along each dimension k the ``shape[k]`` elements ``starts[k]``, ``starts[k] + steps[k]`` ...
 
     Shape: x [...] -> [*shape].
-    Errors: TypeCheckError if an element lies outside.
+    Errors: TypeCheckError if an element lies outside; where symbols decide, a call checks that.
     Source: ONNX Slice-13, its clamping done.
     """
 
@@ -48,6 +50,8 @@ class Slice(Movement):
                     or (count and (min(first, last) < 0 or max(first, last) >= extent))
                 ):
                     raise self.fail(f"{count} elements from {first} by {step} of {extent}")
+            else:
+                assume(within(start, step, size, d))
         return x.with_shape(self.shape)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
@@ -70,6 +74,22 @@ class Slice(Movement):
         yield cls(sizes(3, 0), (1, 1), sizes(0, 5)), [f32(3, 5)]
 
 
+def within(start: Expr, step: int, count: Expr, extent: Expr) -> Expr:
+    """The condition for ``count`` elements of a dimension to be there, none being always right."""
+    some = normal(count)
+    match some:
+        case n.Max(Const(0), e) | n.Max(e, Const(0)):
+            some = e  # what it is where there are elements
+        case _:
+            pass
+    last = start + (some - 1) * step
+    least, most = (start, last) if step > 0 else (last, start)
+    known = {v: Interval(0, None) for v in free_vars(start, count, extent)}
+    needed = [n.le(0, least), n.lt(most, extent)]
+    missing = [c for c in needed if not prove(c, known, (n.le(1, some),))]
+    return n.any_of(n.le(count, 0), n.all_of(*missing))
+
+
 def wrapped(index: Expr, extent: Expr) -> Expr:
     """An index that may count from the end, held inside: no access leaves the tensor."""
     i = n.cast(index, I64)
@@ -87,10 +107,10 @@ class _Gathering(Movement):
 
     def check_extent(self, extent: Expr, out: TensorType) -> None:
         """There must be something to read if the output has elements."""
-        if not isinstance(extent, Const):
-            assume(n.any_of(n.le(1, extent), *(n.eq(d, 0) for d in out.shape)))
-        elif extent.value == 0 and out.size != 0:
+        some = some_to_read(extent, *out.shape)
+        if some is n.FALSE:
             raise self.fail("elements of a dimension of size 0 are asked for")
+        assume(some)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from planish.compiler.expr.sizes import at_least, normal, numbers
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.loop import te
 
-from .base import Op
+from .base import Op, assume, some_to_read
 from .sampling import f32
 from .shape import Movement, sizes
 
@@ -56,10 +56,19 @@ class Pad(Movement):
         for d, s in zip(x.shape, shape, strict=True):
             if isinstance(s, Const) and s.value < 0:
                 raise self.fail(f"more than the {d} elements of a dimension of {x} are taken away")
-            empty = isinstance(d, Const) and d.value == 0
-            if self.mode != "constant" and empty and not (isinstance(s, Const) and s.value == 0):
-                raise self.fail(f"{x} has nothing to {self.mode}")
+        if self.mode != "constant":
+            for b, d, a, s in zip(self.before, x.shape, self.after, shape, strict=True):
+                self.check_some(b, d, a, s)
         return x.with_shape(shape)
+
+    def check_some(self, before: Expr, extent: Expr, after: Expr, new: Expr) -> None:
+        """There must be an element to mirror or repeat in a dimension that gets any."""
+        if at_least(0, before) and at_least(0, after):
+            return
+        some = some_to_read(extent, new)
+        if some is n.FALSE:
+            raise self.fail(f"a dimension of size {extent} has nothing to {self.mode}")
+        assume(some)
 
     def compute(self, x: te.Tensor, value: te.Tensor | None = None) -> te.Tensor:
         shape = [
@@ -103,10 +112,6 @@ class Pad(Movement):
     def reference(self, x: Array, value: Array | None = None) -> Array:
         before, after = numbers(self.before), numbers(self.after)
         if self.mode == "constant":
-            crop = tuple(
-                slice(max(-b, 0), d - max(-a, 0))
-                for b, d, a in zip(before, x.shape, after, strict=True)
-            )
             widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
             fill = (
                 self.fill
@@ -115,7 +120,9 @@ class Pad(Movement):
                 if x.dtype != object
                 else value
             )
-            return np.pad(x[crop], widths, constant_values=np.asarray(fill).astype(x.dtype))
+            padded = np.pad(x, widths, constant_values=np.asarray(fill).astype(x.dtype))
+            ends = zip(before, padded.shape, after, strict=True)
+            return padded[tuple(slice(max(-b, 0), d - max(-a, 0)) for b, d, a in ends)]
         for axis, (b, d, a) in enumerate(zip(before, x.shape, after, strict=True)):
             if max(b, a) > 0:
                 line = np.pad(np.arange(d), (max(b, 0), max(a, 0)), mode=self.mode)  # type: ignore[call-overload]

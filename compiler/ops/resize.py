@@ -18,7 +18,7 @@ from planish.compiler.graph.ir import Array, TensorType, tensor
 from planish.compiler.loop import te
 
 from . import sampling
-from .base import Op
+from .base import Op, assume, some_to_read
 from .interpolation import COORDINATES, NEAREST, Axis, cubic_weight, f32, is_inside, linear_weight
 from .windows import Dim, number, plus
 
@@ -84,8 +84,10 @@ class Resize(Op):
                 raise self.fail(f"axis {axis} cannot have {size} elements")
             if isinstance(scale, float) and not (scale > 0 and math.isfinite(scale)):
                 raise self.fail(f"axis {axis} cannot be scaled by {scale}")
-            if n.eq(shape[k], 0) is n.TRUE and n.eq(as_expr(size), 0) is not n.TRUE:
+            some = some_to_read(shape[k], as_expr(size))
+            if some is n.FALSE:
                 raise self.fail(f"axis {axis} has no elements to make {size} of")
+            assume(some)
             shape[k] = as_expr(size)
         return x.with_shape(shape)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Domain, Interval, extremes
+from planish.compiler.expr.bounds import Domain, extremes
 from planish.compiler.expr.linear import factors, linear
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.expr.text import parse
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Stmt, constant
+from planish.compiler.loop.known import Known, anywhere, entered
 from planish.compiler.loop.polyhedral import carried, region
 from planish.compiler.loop.sites import joined
 from planish.schedules.edit import map_loads
@@ -97,7 +98,7 @@ def _check_form(
             raise ScheduleError(f"{extra[0]} is no dimension of {old.name}", node=shown)
         if e.dtype is not I64 or n.loads(e):
             raise ScheduleError("an index is an i64 without loads", node=shown)
-    inside = ranges(func, ())
+    inside = entered(anywhere(func), _iterators(old, axes))  # there is an element
     domain: Domain = {v: (n.as_expr(0), d - 1) for v, d in zip(axes, old.shape, strict=True)}
     for form, extent in zip(forms, shape, strict=True):
         ends = extremes(form, domain, inside)
@@ -109,13 +110,17 @@ def _check_form(
         raise ScheduleError("two elements may be stored at the same place", node=shown)
 
 
+def _iterators(old: Buffer, axes: tuple[Var, ...]) -> tuple[Iter, ...]:
+    return tuple(Iter(v, d, "spatial", v) for v, d in zip(axes, old.shape, strict=True))
+
+
 def _injective(func: Function, old: Buffer, axes: tuple[Var, ...], forms: tuple[Expr, ...]) -> bool:
     """Whether a loop over all elements that stores at ``forms`` never stores at a place twice."""
-    extents = dict(zip(axes, old.shape, strict=True))
-    told = {v for e in joined(forms).values() for v in _digits(e, extents, ranges(func, ()))}
+    iters, extents = _iterators(old, axes), dict(zip(axes, old.shape, strict=True))
+    inside = entered(anywhere(func), iters)
+    told = {v for e in joined(forms).values() for v in _digits(e, extents, inside)}
     if told == set(axes):
         return True
-    iters = tuple(Iter(v, d, "spatial", v) for v, d in extents.items())
     body: Stmt = Block("layout", iters, "layout", forms, n.const(0, I64))
     loops: list[Loop] = []
     for i in reversed(iters):
@@ -125,7 +130,7 @@ def _injective(func: Function, old: Buffer, axes: tuple[Var, ...], forms: tuple[
     return all(carried(whole, x) is None for x in loops)
 
 
-def _digits(e: Expr, extents: dict[Var, Expr], known: dict[Var, Interval]) -> list[Var]:
+def _digits(e: Expr, extents: dict[Var, Expr], known: Known) -> list[Var]:
     """The variables that a number of several digits tells, the most significant first.
 
     ``x * n + y`` tells x and y if y is in 0 .. n - 1.

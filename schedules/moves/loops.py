@@ -54,7 +54,7 @@ def split(s: Schedule, path: str, factor: int) -> Schedule:
     around = _around(s, path, loop)
     outer, inner = Var(f"{loop.var.name}_0"), Var(f"{loop.var.name}_1")
     check_loops(s, (outer.name, inner.name), around, loop)
-    known = ranges(s.func, (*around, loop))
+    known = ranges(s.func, around)
     count = simplify((loop.extent + (factor - 1)) // factor, known)
     value = outer * factor + inner
     body = rebind(loop.body, {loop.var: value})
@@ -125,7 +125,7 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
         values = {first.var: both, second.var: n.as_expr(0)}
     elif constant(first.extent) == 1:
         values = {first.var: n.as_expr(0), second.var: both}
-    extent = simplify(first.extent * second.extent, ranges(s.func, (*around, first)))
+    extent = simplify(first.extent * second.extent, ranges(s.func, around))
     new = Loop(both, extent, rebind(second.body, values))
     return s.with_body(replace(s.func.body, first, new))
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Domain, Interval, extremes
+from planish.compiler.expr.bounds import Domain, extremes
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.affine import Formula
 from planish.compiler.loop.ir import Block, Function, Iter, Loop, Stmt, constant
+from planish.compiler.loop.known import Known, entered
 from planish.compiler.loop.sites import Site
 from planish.schedules.edit import map_loads, replace, without
 from planish.schedules.legality import (
@@ -183,7 +184,7 @@ def _check_shared(
     around: Sequence[Loop],
     box: Sequence[tuple[Expr, Expr]],
     own: set[Var],
-    known: dict[Var, Interval],
+    known: Known,
 ) -> None:
     """A stage's iterators that follow loops around its readers must go on to do so."""
     b = source.block
@@ -218,17 +219,18 @@ def _loads(s: Stmt, buffer: str) -> bool:
 
 
 def _box(
-    inside: Sequence[Site], block: Block, outer: dict[Var, Interval], func: Function
+    inside: Sequence[Site], block: Block, outer: Known, func: Function
 ) -> list[tuple[Expr, Expr]]:
-    """Least index and extent along each dimension that the readers need."""
+    """Least index and extent along each dimension that the readers need.
+
+    The ends of what a reader needs are right where its loops are entered; elsewhere it needs
+    nothing, and the box of all readers is none the smaller for them.
+    """
     boxes: list[tuple[Expr, Expr]] | None = None
     for site in inside:
-        domain: dict[Var, tuple[Expr, Expr]] = {}
-        known = dict(outer)
-        for x in site.loops:
-            if x.var not in outer:
-                domain[x.var] = (n.as_expr(0), x.extent - 1)
-                known.update(ranges(func, (x,)))
+        own = [x for x in site.loops if x.var not in outer]
+        domain = {x.var: (n.as_expr(0), x.extent - 1) for x in own}
+        known = entered(outer, own)
         for access in site.accesses:
             if access.buffer != block.buffer or access.kind != "read":
                 continue
@@ -242,7 +244,7 @@ def _box(
                 boxes = here
             else:
                 boxes = [
-                    (simplify(n.minimum(a, c), known), simplify(n.maximum(p, q), known))
+                    (simplify(n.minimum(a, c), outer), simplify(n.maximum(p, q), outer))
                     for (a, p), (c, q) in zip(boxes, here, strict=True)
                 ]
     assert boxes is not None
@@ -268,7 +270,7 @@ def _covers(
         start, count = part.term(lo, loops), part.term(extent, loops)
         part.add(None if start is None or count is None else f"{start} <= e{k} < {start} + {count}")
     for symbol in func.symbols:
-        whole.add(f"{whole.term(symbol, {})} >= 1")
+        whole.add(f"{whole.term(symbol, {})} >= 0")
     if not (whole.exact and part.exact):
         return False
     elements = [f"e{k}" for k in range(len(shape))]
@@ -333,11 +335,10 @@ def _outside(func: Function, i: Iter, bound: Expr, loops: tuple[Loop, ...]) -> E
     known = ranges(func, loops)
     over, under = n.lt(bound, i.extent), n.le(0, bound)
     kept = [c for c in (over, under) if not prove(c, known)]
-    if kept and (ends := extremes(bound, domain(loops), ranges(func, ()))) is not None:
-        still = ranges(func, ())
-        if over in kept and prove(ends[1] < i.extent, still):
+    if kept and (ends := extremes(bound, domain(loops), known)) is not None:
+        if over in kept and prove(ends[1] < i.extent, known):
             kept.remove(over)
-        if under in kept and prove(n.le(0, ends[0]), still):
+        if under in kept and prove(n.le(0, ends[0]), known):
             kept.remove(under)
     return n.all_of(*kept)
 

@@ -6,7 +6,6 @@ One pass over the result, vectors innermost, rows shared among threads.
 from __future__ import annotations
 
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
@@ -105,7 +104,7 @@ def vector_innermost(
     lanes = lanes_for(s, name, machine) * registers
     extent = constant(last.extent)
     if extent is not None and extent < lanes:
-        lanes = 1 << (extent.bit_length() - 1)
+        lanes = 1 << (max(extent, 1).bit_length() - 1)
     if lanes < 2 or last.kind != "serial":
         return s
     s = L.split(s, f"{name}.{last.var.name}", lanes)
@@ -136,7 +135,7 @@ def flatten(s: Schedule, name: str, below: int = 0) -> Schedule:
 
 def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
     """Whether stepping ``a`` moves every access as far as running through all of ``b`` does."""
-    known: dict[n.Var, Interval] = ranges(s.func, s.loops(block.name))
+    known = ranges(s.func, s.loops(block.name))
     values = block.bindings
     buffers = s.func.buffers
     accesses = [(block.buffer, block.indices), *((x.buffer, x.indices) for x in ir.reads(block))]

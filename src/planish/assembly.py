@@ -46,6 +46,7 @@ from .lowering import (
     Kernel,
     Kernels,
     Layout,
+    extent_conditions,
     group_inputs,
     group_label,
     lower_group,
@@ -68,6 +69,7 @@ class _Call:
     outputs: tuple[Value, ...]
     symbols: tuple[Expr, ...]
     origin: tuple[str, ...]
+    conditions: tuple[Expr, ...] = ()  # under which no extent is negative
 
     @property
     def scratch_bytes(self) -> Expr:
@@ -101,6 +103,7 @@ class _Common:
         self.bound: dict[Var, None] = {}
         self.heap = 0
         self.failures: list[Failure] = []
+        self.conditions: dict[Expr, None] = {}  # of kernels, to check before the call
 
     def place(self) -> Place:
         """A new array on the heap."""
@@ -153,7 +156,11 @@ class _Assembly:
             steps,
             tuple(self.constants.arrays),
             arena_bytes,
-            tuple(c for c in graph.constraints if common.is_given(c)),
+            tuple(
+                dict.fromkeys(
+                    (*(c for c in graph.constraints if common.is_given(c)), *common.conditions)
+                )
+            ),
             graph.defaults,
             {k.func.name: k.trace for k in self.kernels},
             tuple(common.bound),
@@ -232,6 +239,9 @@ class _Assembly:
 
     def _call(self, group: Group, label: str = "") -> _Call:
         func = lower_group(group, self.known)
+        conditions = tuple(extent_conditions(func))
+        given = [c for c in conditions if self.common.is_given(c)]
+        self.common.conditions.update(dict.fromkeys(given))
         inputs = group_inputs(group, self.known)
         constant = [v in self.known for v in inputs]
         return _Call(
@@ -240,6 +250,7 @@ class _Assembly:
             group.outputs,
             func.symbols,
             tuple(dict.fromkeys(x.origin or x.outputs[0].name for x in group.nodes)),
+            tuple(c for c in conditions if c not in (*given, *self.graph.constraints)),
         )
 
     def _outputs(self) -> tuple[dict[Value, Place], list[_Call]]:
@@ -303,6 +314,8 @@ class _Assembly:
         last: Mapping[Value, int],
     ) -> Iterator[AnyStep]:
         """The steps of a piece of work, and those that allocate before it and release after it."""
+        for condition in work.conditions if isinstance(work, _Call) else ():
+            yield self._check(condition, work.origin[0])
         for v in work.outputs:
             inside = isinstance(work, Inner) and (_is_loop(work) or not self._sized(v))
             if not inside and self._allocates(v, places[v]):
@@ -378,8 +391,11 @@ class _Assembly:
             if self.common.is_given(condition):
                 continue  # checked before the call
             if max((at.get(v, -1) for v in n.free_vars(condition)), default=-1) == newest:
-                message = f"the sizes do not fit: {condition} does not hold"
-                yield Check(condition, self.common.failure(message))
+                yield self._check(condition)
+
+    def _check(self, condition: Expr, origin: str = "") -> Check:
+        message = f"the sizes do not fit: {condition} does not hold"
+        return Check(condition, self.common.failure(message, origin))
 
     def _copy(self, v: Value, to: Place, places: Mapping[Value, Place]) -> Step:
         """The step that copies a value."""

@@ -11,6 +11,8 @@ import numpy as np
 
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Const, Expr
+from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.fuse import Group, Kinds
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.graph.prepack import relayout
@@ -66,6 +68,19 @@ def group_inputs(group: Group, known: Arrays) -> tuple[Value, ...]:
     if not group.nodes[0].op.is_expression:
         return group.nodes[0].operands
     return tuple(v for v in group.inputs if v not in known or known[v].size != 1)
+
+
+def extent_conditions(func: Function) -> Iterator[Expr]:
+    """The conditions on symbols under which no extent of a function's buffers is negative.
+
+    Two negative ones would make loops over both run, and would be room for no element.
+    """
+    for d in dict.fromkeys(d for b in func.buffers.values() for d in b.shape):
+        condition = normal(n.le(0, d))
+        if isinstance(condition, Const) and not condition.value:
+            raise InternalError(f"an extent is {d}", op="lower", node=func.name)
+        if condition is not n.TRUE:
+            yield condition
 
 
 def group_label(group: Group, kinds: Kinds) -> str:

@@ -15,7 +15,6 @@ from typing import Final
 from planish.compiler.calling import CHUNKS_PER_THREAD
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import CodegenError, InternalError, PlanishError
-from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval
 from planish.compiler.expr.nodes import Const, Expr, Var
 from planish.compiler.loop import ir
@@ -139,7 +138,7 @@ class Kernel(Blocks):
             return self.b.once(0, f"getelementptr i8, ptr {base}, i64 {offset}")
         size = constant(buffer.bytes)
         if size is None:
-            some = self.integer(n.maximum(buffer.bytes, 0))[0]
+            some = self.integer(buffer.bytes)[0]
             return self.b.emit(f"alloca i8, i64 {some}, align {ALIGN}", 0)
         if size > STACK_BYTES:
             raise CodegenError(

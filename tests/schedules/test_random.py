@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planish.compiler.errors import CodegenError
-from planish.compiler.loop.interpret import interpret
 from planish.compiler.loop.text import show
 from planish.compiler.loop.verify import verify
 from planish.compiler.pipeline import LOOP_PASSES
@@ -33,17 +32,20 @@ def schedule(program: Program, seed: int, attempts: int) -> Schedule:
 
 def check(program: Program, seed: int, attempts: int) -> None:
     s = schedule(program, seed, attempts)
-    inputs = program.arrays(seed)
-    wanted = interpret(program.function, inputs, program.symbols)
     func = verify(s.func)
-    same(func, inputs, program.symbols, wanted)
+    stages = [func]
     for p in LOOP_PASSES:
         try:
             func = p.run(func)
         except CodegenError:  # of registers that are too many is said here
             break
         p.check(func)
-        same(func, inputs, program.symbols, wanted)
+        stages.append(func)
+    for sized in program.sizes():
+        inputs = sized.arrays(seed)
+        wanted = sized.answers(inputs)
+        for func in stages:
+            same(func, inputs, sized.symbols, wanted)
 
 
 seeds = st.integers(0, 1 << 32)

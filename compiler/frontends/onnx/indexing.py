@@ -88,6 +88,8 @@ def clamped(start: Expr, end: Expr, step: int, extent: Expr) -> tuple[Expr, Expr
         last = clamp(from_front(end, extent), as_expr(-1), normal(extent - 1), empty=extent)
         span = n.sub(first, last)
     count = normal(n.maximum(0, ceildiv(normal(span), abs(step))))
+    if step < 0:  # held at 0, the first element of none would count
+        count = normal(n.minimum(count, extent))
     return (as_expr(0), count) if same(count, 0) else (first, count)
 
 

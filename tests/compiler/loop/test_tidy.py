@@ -140,3 +140,25 @@ def test_random_functions_keep_their_meaning(func: Function):
     if wanted is not None:
         for x, y in zip(run(found, arrays, {"n": 5}), wanted, strict=True):  # type: ignore[call-overload]
             np.testing.assert_array_equal(x, y)
+
+
+def test_a_size_may_be_0():
+    """What a condition on a symbol guards is left out only where a loop has made sure of it."""
+    text = """\
+def f(x: f32[n], *, y: f32[1], z: f32[n]):
+    if n < 1:
+        with block("none"):
+            y[0] = f32(0.0)
+    else:
+        with block("some"):
+            y[0] = x[n - 1]
+    for i in serial(n):
+        if n < 1:
+            with block("never"):
+                z[i] = f32(0.0)
+        else:
+            with block("always"):
+                z[i] = x[i]"""
+    wanted = text[: text.index('        if n < 1:\n            with block("never"')]
+    wanted += '        with block("always"):\n            z[i] = x[i]'
+    assert show(tidy(parse(text))) == wanted

@@ -130,13 +130,15 @@ def test_a_condition_keeps_an_iterator_in_its_extent():
     text = """
 for io in serial(3):
     for ii in vector(3):
-        if io * 3 + ii < 8:
+        if io * 3 + ii < 8 and n > 0:
             with block("C", i0=spatial(8, io * 3 + ii), i1=spatial(n, 0)):
                 C[i0, i1] = A[i0, i1]
 """
     verify(body(text))
     with pytest.raises(InternalError, match="i0 leaves its extent"):
         verify(body(text.replace("if io * 3 + ii < 8", "if io * 3 + ii < 9")))
+    with pytest.raises(InternalError, match="i1 leaves its extent"):  # there may be no column
+        verify(body(text.replace(" and n > 0", "")))
 
 
 def test_what_cannot_be_decided_passes():

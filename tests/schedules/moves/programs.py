@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,15 @@ class Program:
 
     def __repr__(self) -> str:
         return "_".join([self.name, *(f"{k}{v}" for k, v in self.symbols.items())])
+
+    def sizes(self) -> Iterator[Program]:
+        """The program, and with other values of its symbols, the least ones too."""
+        yield self
+        for value in (0, 1, 2) if self.symbols else ():
+            other = replace(self, symbols=dict.fromkeys(self.symbols, value))
+            extents = [d for b in self.function.buffers.values() for d in b.shape]
+            if all(evaluate(d, other.symbols) >= 0 for d in extents):
+                yield other
 
     def arrays(self, seed: int = 0) -> tuple[Array, ...]:
         """Random inputs."""

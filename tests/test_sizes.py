@@ -1,0 +1,113 @@
+"""Calls with sizes for which there is nothing to compute, or no answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planish.build import compile_imported, resolve_target
+from planish.compiler.dtypes import F32
+from planish.compiler.errors import TypeCheckError
+from planish.compiler.expr.nodes import Expr, Var, as_expr, maximum
+from planish.compiler.graph.ir import GraphBuilder, Value, tensor
+from planish.compiler.ops.activations import Relu
+from planish.compiler.ops.base import Op
+from planish.compiler.ops.indexing import Slice
+from planish.compiler.ops.padding import Pad
+from planish.compiler.ops.reduction import ReduceSum
+from planish.compiler.ops.resize import Resize
+from planish.compiler.ops.shape import Reshape, sizes
+from planish.runtime.module import Module
+
+N, M = Var("n"), Var("m")
+CUT = Pad(sizes(-1, -2), sizes(-2, -1))  # [n, m] -> [n - 3, m - 3]
+
+
+def module(*ops: Op, optimize: bool = True, shape: tuple[Expr, ...] = (N, M)) -> Module:
+    """One operator after the other."""
+    b = GraphBuilder("g")
+    x: Value = b.input("x", tensor(F32, *shape))
+    for op in ops:
+        x = b.one(op, x)
+    return compile_imported(b.finish([x]), resolve_target("llvm"), 2, optimize)
+
+
+def ones(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.ones(shape, np.float32)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize(
+    "ops",
+    [
+        (CUT,),
+        (CUT, Relu()),
+        (CUT, ReduceSum()),  # the result's extents are never negative, the intermediate's are
+        (Relu(), CUT, Reshape(((N - 3) * (M - 3),)), ReduceSum(keepdims=False)),
+    ],
+    ids=repr,
+)
+def test_two_negative_extents_are_not_many_elements(ops: tuple[Op, ...], optimize: bool):
+    f = module(*ops, optimize=optimize)
+    for n, m in ((2, 2), (0, 0), (2, 5), (5, 2), (0, 1)):
+        with pytest.raises(TypeCheckError, match=r"3 <= [nm] does not hold"):
+            f(ones(n, m))
+    for n, m in ((3, 3), (3, 5), (5, 4)):
+        assert f(ones(n, m))[0].sum() == (n - 3) * (m - 3)
+
+
+def test_an_extent_that_is_certainly_negative():
+    b = GraphBuilder("g")
+    x = b.input("x", tensor(F32, 4, N))
+    shape = Slice(sizes(0, 0), (1, 1), (as_expr(4), as_expr(-1)))
+    with pytest.raises(TypeCheckError, match=r"would be f32\[4, \(-1\)\]: a dimension is negative"):
+        b.one(shape, x)
+
+
+@pytest.mark.parametrize(
+    ("op", "least"),
+    [
+        (Pad(sizes(1), sizes(0), "edge"), 1),
+        (Pad(sizes(1), sizes(2), "wrap"), 1),
+        (Pad(sizes(2), sizes(1), "reflect"), 1),
+        (Pad(sizes(2), sizes(-2), "edge"), 1),  # from n = 0 on its extent is n
+        (Resize((0,), (4,), (2.0,)), 1),
+        (Resize((0,), (4,), (2.0,), "linear"), 1),
+        (Slice(sizes(1), (2,), sizes(2)), 4),
+        (Slice((N - 1,), (-2,), sizes(3)), 5),
+    ],
+    ids=repr,
+)
+def test_what_there_must_be_to_read(op: Op, least: int):
+    f = module(op, shape=(N,))
+    for n in range(6):
+        if n < least and not (n == 0 and isinstance(op, Pad) and op.after == sizes(-2)):
+            with pytest.raises(TypeCheckError, match="does not hold"):
+                f(ones(n))
+        else:
+            assert (f(ones(n))[0] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Resize((0,), (N * 2,), (2.0,)),
+        Resize((0,), (N * 2,), (2.0,), "cubic"),
+        Pad(sizes(-1), sizes(1), "constant"),
+        Slice(sizes(0), (1,), (N,)),
+        Slice(sizes(1), (1,), (maximum(0, N - 1),)),
+        Slice((N - 1,), (-1,), (N,)),
+    ],
+    ids=repr,
+)
+def test_nothing_of_nothing(op: Op):
+    f = module(op, shape=(N,))
+    assert f(ones(0))[0].shape == (0,)
+    assert not f.interface.constraints
+
+
+def test_loops_are_not_entered():
+    """Sums over no elements, of rows that are there."""
+    f = module(ReduceSum((1,), keepdims=False))
+    for n, m in ((3, 0), (0, 3), (0, 0), (2, 1)):
+        assert f(ones(n, m))[0].tolist() == [m] * n
