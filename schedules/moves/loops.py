@@ -221,7 +221,7 @@ def _check_order(s: Schedule, nest: tuple[Loop, ...], wanted: list[Loop]) -> Non
     inside = list(ir.blocks(nest[-1].body))
     first = inside[0]
     own = any(x.buffer == first.buffer for x in ir.reads(first))
-    if len(inside) > 1 or own or loads(*first.indices):
+    if len(inside) > 1 or own or loads(*first.indices) or not first.iters:
         conflict = reordered(s.func, nest, order)
         if conflict is not None:
             raise ScheduleError(f"{conflict}: they must keep their order", node=show_loop(nest[0]))
