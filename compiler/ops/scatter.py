@@ -70,18 +70,21 @@ class _Scatter(Op):
             value = known[self.reduction](out[index], value)
         return out.put(index, value)
 
-    def update_array(self, out: Array, index: tuple[int, ...], value: Any) -> None:
-        """The same by numpy."""
-        if self.reduction != "none":
+    def updated(self, x: Array, places: tuple[Array, ...], values: Array) -> Array:
+        """The same by numpy, one after the other."""
+        out = x.copy()
+        if self.reduction == "none":
+            out[places] = values
+        else:
             with np.errstate(all="ignore"):
-                value = _NUMPY[self.reduction](out[index], value)
-        out[index] = value
+                _NUMPY[self.reduction].at(out, places, values)
+        return out
 
 
-def inside(index: Any, extent: int) -> int:
+def inside(indices: Array, extent: int) -> Array:
     """What ``wrapped`` says of numbers."""
-    i = int(index)
-    return max(0, min(i + extent if i < 0 else i, extent - 1))
+    i = indices.astype(np.int64)
+    return np.maximum(0, np.minimum(np.where(i < 0, i + extent, i), extent - 1))
 
 
 @dataclass(frozen=True)
@@ -129,11 +132,10 @@ class ScatterElements(_Scatter):
         return r.function(out.fill(lambda *i: source[i]), r.loops(indices.shape, step))
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
-        out, axis = x.copy(), self.axis % x.ndim
-        for i in np.ndindex(*indices.shape):
-            at = inside(indices[i], x.shape[axis])
-            self.update_array(out, (*i[:axis], at, *i[axis + 1 :]), updates[i])
-        return out
+        axis = self.axis % x.ndim
+        places = list(np.indices(indices.shape))
+        places[axis] = inside(indices, x.shape[axis])
+        return self.updated(x, tuple(places), updates)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -204,11 +206,9 @@ class ScatterND(_Scatter):
         return r.function(out.fill(lambda *i: source[i]), steps)
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
-        out = x.copy()
-        for i in np.ndindex(*indices.shape[:-1]):
-            at = (inside(p, d) for p, d in zip(indices[i], x.shape, strict=False))
-            self.update_array(out, tuple(at), updates[i])
-        return out
+        last = np.moveaxis(indices, -1, 0)
+        places = tuple(inside(p, d) for p, d in zip(last, x.shape, strict=False))
+        return self.updated(x, places, updates)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:

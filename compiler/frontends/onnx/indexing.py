@@ -9,7 +9,6 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
 from planish.compiler.graph.ir import Array, Content, Value, assume
 from planish.compiler.ops.indexing import (
-    CumSum,
     Gather,
     GatherElements,
     GatherND,
@@ -18,6 +17,7 @@ from planish.compiler.ops.indexing import (
     Trilu,
 )
 from planish.compiler.ops.padding import PAD_MODES, Pad
+from planish.compiler.ops.scans import CumProd, CumSum, ScanAlong
 from planish.compiler.ops.shape import Concat, Reshape
 
 from .dynamic import Integers, sliced
@@ -271,13 +271,25 @@ def plain(array: Array) -> float | int | bool:
 @handles("CumSum", 11, 14)
 def cumsum(r: NodeReader) -> Value:
     """All versions alike."""
-    x = r.input(0)
-    axes = r.ints(1, "the axis")
+    return scan(r, False)
+
+
+@handles("CumProd", 26)
+def cumprod(r: NodeReader) -> Value:
+    """As CumSum."""
+    return scan(r, True)
+
+
+def scan(r: NodeReader, product: bool) -> Value:
+    """A running sum or product; the axis may come with the call."""
+    x, axes = r.input(0), r.content(1, "the axis")
     if len(axes) != 1:
         raise r.fail(f"there are {len(axes)} axes")
     exclusive, reverse = bool(r.attribute("exclusive", 0)), bool(r.attribute("reverse", 0))
-    (axis,) = positive(r, axes, x.type.rank)
-    return r.one(CumSum(axis, exclusive, reverse), x)
+    if not isinstance(axes[0], Const):
+        return r.one(ScanAlong(axes[0], product, exclusive, reverse), x)
+    (axis,) = positive(r, r.ints(1, "the axis"), x.type.rank)
+    return r.one((CumProd if product else CumSum)(axis, exclusive, reverse), x)
 
 
 @handles("Trilu", 14)
