@@ -13,9 +13,11 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least
 from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop import te
+from planish.compiler.loop.ir import Function, Stmt, seq
 
 from .base import Op, assume
 from .sampling import f32, ints
+from .steps import Routine
 
 
 @dataclass(frozen=True)
@@ -107,21 +109,30 @@ class TensorScatter(Op):
             unify(cache.shape[0], where.shape[0], "there must be one index for each batch")
         return cache
 
-    def compute(
-        self, cache: te.Tensor, update: te.Tensor, where: te.Tensor | None = None
-    ) -> te.Tensor:
+    def build(
+        self, cache: TensorType, update: TensorType, where: TensorType | None = None
+    ) -> Function:
+        given = {"cache": cache, "update": update, "where": where}
+        r = Routine(self.name, {k: t for k, t in given.items() if t is not None})
+        old, new, *places = r.inputs.values()
+        out, first = r.output("y", cache), r.cell("first")
         axis = self.axis % cache.rank
-        extent, size = cache.shape[axis], update.shape[axis]
+        extent = cache.shape[axis]
 
-        def element(*i: Expr) -> Expr:
-            first = as_expr(0) if where is None else n.cast(where[i[0]], I64)
-            k = i[axis] - first
-            if self.circular:
-                k = n.floormod(k, extent)
-            new = update[(*i[:axis], k, *i[axis + 1 :])]
-            return n.select(n.all_of(n.le(0, k), k < size), new, cache[i])
+        def batch(b: Expr) -> Stmt:
+            def step(*i: Expr) -> Stmt:
+                wanted = first.now + i[axis - 1]
+                if self.circular:
+                    at = n.floormod(wanted, extent)
+                    return out.put((b, *i[: axis - 1], at, *i[axis:]), new[(b, *i)])
+                at = n.maximum(0, n.minimum(wanted, extent - 1))
+                index = (b, *i[: axis - 1], at, *i[axis:])
+                return out.put(index, new[(b, *i)], n.eq(at, wanted))
 
-        return te.compute(cache.shape, element, self.name)
+            start = n.cast(places[0][(b,)], I64) if places else as_expr(0)
+            return seq(first.be(start), r.loops(update.shape[1:], step))
+
+        return r.function(out.fill(lambda *i: old[i]), r.loop(update.shape[0], batch))
 
     def reference(self, cache: Array, update: Array, where: Array | None = None) -> Array:
         out = cache.copy()

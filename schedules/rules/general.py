@@ -7,6 +7,8 @@ they may carry what one iteration leaves for the next. Where plain statements go
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from planish.compiler.errors import ScheduleError
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function, Loop, constant
@@ -60,14 +62,22 @@ def _attempt(
 
 def _share_rows(s: Schedule) -> Schedule:
     """Make the outermost loops around plain statements parallel, where rows are independent."""
-    body = s.func.body
-    for part in body.body if isinstance(body, ir.Seq) else (body,):
-        if not (isinstance(part, Loop) and part.kind == "serial" and has_steps(part)):
+    for part in _outermost(s.func.body):
+        if part.kind != "serial" or not has_steps(part):
             continue
         first = next(ir.blocks(part)).name
         if sum(work(s, b.name) for b in ir.blocks(part)) >= SERIAL_BELOW:
             s = _parallel(s, first)
     return s
+
+
+def _outermost(root: ir.Stmt) -> Iterator[Loop]:
+    """The loops that no other is around."""
+    if isinstance(root, Loop):
+        yield root
+        return
+    for part in ir.children(root):
+        yield from _outermost(part)
 
 
 def _parallel(s: Schedule, name: str) -> Schedule:
