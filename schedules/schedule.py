@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, Final, ParamSpec, cast, get_args, get_origin, get_type_hints
 
 from planish.compiler.errors import InternalError, PlanishError, ScheduleError
-from planish.compiler.expr.bounds import Interval, bounds
-from planish.compiler.expr.nodes import Var
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Loop, Stmt
+from planish.compiler.loop.known import Known, of_symbols, within
 from planish.compiler.loop.text import show_statement
 
 from .edit import replace
@@ -157,22 +156,14 @@ def replay(func: Function, trace: Trace) -> Schedule:
 # --------------------------------------------------------------------------------- for moves
 
 
-def ranges(func: Function, loops: tuple[Loop, ...]) -> dict[Var, Interval]:
-    """What is known of symbols (at least 1) and of loops' variables."""
-    out = {s: Interval(1, None) for s in func.symbols}
-    for loop in loops:
-        top = bounds(loop.extent, out).hi
-        out[loop.var] = Interval(0, None if top is None else max(0, top - 1))
-    return out
+def ranges(func: Function, loops: tuple[Loop, ...]) -> Known:
+    """What is known of symbols and of loops' variables, in the loops."""
+    return within(of_symbols(func), *loops)
 
 
-def iterator_ranges(func: Function, block: Block) -> dict[Var, Interval]:
-    """What is known of symbols (at least 1) and of a block's iterators."""
-    out = {s: Interval(1, None) for s in func.symbols}
-    for i in block.iters:
-        top = bounds(i.extent, out).hi
-        out[i.var] = Interval(0, None if top is None else max(0, top - 1))
-    return out
+def iterator_ranges(func: Function, block: Block) -> Known:
+    """What is known of symbols and of a block's iterators, in the block."""
+    return within(of_symbols(func), *block.iters)
 
 
 def show_loop(loop: Stmt) -> str:

@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval, bounds, extremes
-from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
+from planish.compiler.expr.bounds import bounds, extremes
+from planish.compiler.expr.nodes import Expr, Load, free_vars
 from planish.compiler.expr.simplify import simplify
 
 from .ir import Block, Buffer, Function, If, Loop, Seq, Stmt, constant, seq, walk
+from .known import Known, of_symbols, within
 from .sites import Site, sites
 
-Known: TypeAlias = dict[Var, Interval]
 Box: TypeAlias = list[tuple[Expr, Expr]]  # the least and the greatest index of each dimension
 
 
@@ -37,9 +37,9 @@ def _compact(func: Function, buffer: Buffer) -> Function:
         return func  # a loop or condition around blocks reads it
     if not users:
         return func.with_(temps=tuple(t for t in func.temps if t is not buffer))
-    symbols: Known = {s: Interval(1, None) for s in func.symbols}
+    symbols = of_symbols(func)
     count = _common(users)
-    known = _inside(symbols, *users[0].loops[:count])
+    known = within(symbols, *users[0].loops[:count])
     box = _box(buffer, users, count, symbols, known)
     shape = tuple(_extent(*ends, d, func, known) for ends, d in zip(box, buffer.shape, strict=True))
     if buffer.scope == "register" and any(constant(e) is None for e in shape):
@@ -67,15 +67,6 @@ def _decides(body: Stmt, buffer: str) -> bool:
     return False
 
 
-def _inside(known: Known, *loops: Loop) -> Known:
-    """What is known in loops."""
-    out = dict(known)
-    for x in loops:
-        top = bounds(x.extent, out).hi
-        out[x.var] = Interval(0, None if top is None else max(0, top - 1))
-    return out
-
-
 def _common(users: Sequence[Site]) -> int:
     """How many loops are around all of the sites."""
     count = min(len(x.loops) for x in users)
@@ -88,7 +79,7 @@ def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, comm
     """What is reached of a buffer while the ``count`` outer loops stand still."""
     box: Box = []
     for site in users:
-        known = _inside(symbols, *site.loops)
+        known = within(symbols, *site.loops)
         domain = {x.var: (n.as_expr(0), x.extent - 1) for x in site.loops[count:]}
         for a in site.accesses:
             if a.buffer != buffer.name:
@@ -138,7 +129,7 @@ def _moved(s: Stmt, buffer: str, corner: tuple[Expr, ...], known: Known) -> Stmt
                 where=n.transform(s.where, load),
             )
         case Loop():
-            return s.with_(body=_moved(s.body, buffer, corner, _inside(known, s)))
+            return s.with_(body=_moved(s.body, buffer, corner, within(known, s)))
         case If(condition, then, other):
             no = None if other is None else _moved(other, buffer, corner, known)
             return If(condition, _moved(then, buffer, corner, known), no)

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
-from typing import Final, TypeAlias
+from typing import Final
 
 from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.bounds import Interval, bounds
+from planish.compiler.expr.bounds import bounds
 from planish.compiler.expr.linear import Linear, linear
 from planish.compiler.expr.nodes import FALSE, TRUE, Const, Expr, Le, Lt, Var, conjuncts, free_vars
 from planish.compiler.expr.simplify import prove, simplify
@@ -42,8 +42,7 @@ from .ir import (
     with_children,
 )  # fmt: skip
 from .ir import nests as all_nests
-
-Known: TypeAlias = dict[Var, Interval]  # symbols and the loops around: where they lie
+from .known import Known, of_symbols, within
 
 MAX_HEIGHTS: Final = 16  # of a cut-off tile of unknown height that are each made apart
 REPEATED: Final = ("unrolled", "vector")
@@ -53,8 +52,7 @@ def partition(func: Function) -> Function:
     """The function with the conditions of its blocks out of the inner loops."""
     if all(b.where is TRUE for _, b in all_nests(func.body)):
         return func
-    known = {s: Interval(1, None) for s in func.symbols}
-    body = map_statements(_visit(func.body, known), _unless_empty) or Seq(())
+    body = map_statements(_visit(func.body, of_symbols(func)), _unless_empty) or Seq(())
     return func if body == func.body else func.with_(body=body)
 
 
@@ -74,17 +72,8 @@ def _visit(s: Stmt, known: Known) -> Stmt:
             return with_children(s, tuple(_visit(c, known) for c in children(s)))
 
 
-def _inside(known: Known, *loops: Loop) -> Known:
-    """What is known in loops."""
-    out = dict(known)
-    for x in loops:
-        top = bounds(x.extent, out).hi
-        out[x.var] = Interval(0, None if top is None else max(top - 1, 0))
-    return out
-
-
 def _loop(s: Loop, known: Known) -> Stmt:
-    inside = _inside(known, s)
+    inside = within(known, s)
     body = _simplified(s.body, inside)
     guard = _find(body, s.var, inside)
     if guard is None:
@@ -133,7 +122,7 @@ def _simplified(s: Stmt, known: Known) -> Stmt:
     """The statement with its blocks' conditions simplified."""
     match s:
         case Loop():
-            body = _simplified(s.body, _inside(known, s))
+            body = _simplified(s.body, within(known, s))
             return s if body is s.body else s.with_(body=body)
         case Block(init=None):
             where = simplify(s.where, known)
@@ -197,7 +186,7 @@ def _form(c: Expr) -> Linear | None:
 def _nests(body: Stmt, known: Known) -> Iterator[tuple[Block, dict[Var, Loop], Known]]:
     """The blocks, with the loops around them that are repeated, and what is known there."""
     for loops, b in all_nests(body):
-        yield b, {x.var: x for x in loops if x.kind in REPEATED}, _inside(known, *loops)
+        yield b, {x.var: x for x in loops if x.kind in REPEATED}, within(known, *loops)
 
 
 def _find(body: Stmt, var: Var, known: Known) -> Guard | None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from planish.compiler.expr.bounds import Interval, bounds
-from planish.compiler.expr.nodes import FALSE, TRUE, Expr, Var
+from planish.compiler.expr.bounds import bounds
+from planish.compiler.expr.nodes import FALSE, TRUE, Expr
 from planish.compiler.expr.simplify import simplify
 
 from .ir import Block, Function, If, Loop, Seq, Stmt, seq, with_children
+from .known import Known, of_symbols, within
 
 
 def tidy(func: Function) -> Function:
     """The function with its expressions simplified, and without what never runs."""
-    known = {s: Interval(1, None) for s in func.symbols}
-    body = _tidy(func.body, known)
+    body = _tidy(func.body, of_symbols(func))
     return func if body is func.body else func.with_(body=Seq(()) if body is None else body)
 
 
-def _tidy(s: Stmt, known: dict[Var, Interval]) -> Stmt | None:
+def _tidy(s: Stmt, known: Known) -> Stmt | None:
     """The statement, the same object if it is tidy; None if it never runs."""
     match s:
         case Block():
@@ -26,8 +26,7 @@ def _tidy(s: Stmt, known: dict[Var, Interval]) -> Stmt | None:
             top = bounds(extent, known).hi
             if top is not None and top <= 0:
                 return None
-            inner = {**known, s.var: Interval(0, None if top is None else top - 1)}
-            body = _tidy(s.body, inner)
+            body = _tidy(s.body, within(known, s))
             if body is None or (body is s.body and extent is s.extent):
                 return None if body is None else s
             return s.with_(extent=extent, body=body)
@@ -41,7 +40,7 @@ def _tidy(s: Stmt, known: dict[Var, Interval]) -> Stmt | None:
             return seq(*kept) if kept else None
 
 
-def _if(s: If, known: dict[Var, Interval]) -> Stmt | None:
+def _if(s: If, known: Known) -> Stmt | None:
     c = simplify(s.condition, known)
     then = None if c is FALSE else _tidy(s.then, known)
     other = None if c is TRUE or s.other is None else _tidy(s.other, known)
@@ -54,7 +53,7 @@ def _if(s: If, known: dict[Var, Interval]) -> Stmt | None:
     return If(c, then, other)
 
 
-def _block(b: Block, known: dict[Var, Interval]) -> Block | None:
+def _block(b: Block, known: Known) -> Block | None:
     if b.init is not None:  # where it starts follows from the parts of its condition
         return b
 

@@ -133,7 +133,7 @@ class ScatterElements(_Scatter):
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
         axis = self.axis % x.ndim
-        places = list(np.indices(indices.shape))
+        places: list[Array] = list(np.indices(indices.shape))
         places[axis] = inside(indices, x.shape[axis])
         return self.updated(x, tuple(places), updates)
 

@@ -12,6 +12,7 @@ from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.expr.text import parse
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Stmt, constant
+from planish.compiler.loop.known import not_empty
 from planish.compiler.loop.polyhedral import carried, region
 from planish.compiler.loop.sites import joined
 from planish.schedules.edit import map_loads
@@ -97,7 +98,7 @@ def _check_form(
             raise ScheduleError(f"{extra[0]} is no dimension of {old.name}", node=shown)
         if e.dtype is not I64 or n.loads(e):
             raise ScheduleError("an index is an i64 without loads", node=shown)
-    inside = ranges(func, ())
+    inside = not_empty(ranges(func, ()), old.shape)
     domain: Domain = {v: (n.as_expr(0), d - 1) for v, d in zip(axes, old.shape, strict=True)}
     for form, extent in zip(forms, shape, strict=True):
         ends = extremes(form, domain, inside)
@@ -112,7 +113,8 @@ def _check_form(
 def _injective(func: Function, old: Buffer, axes: tuple[Var, ...], forms: tuple[Expr, ...]) -> bool:
     """Whether a loop over all elements that stores at ``forms`` never stores at a place twice."""
     extents = dict(zip(axes, old.shape, strict=True))
-    told = {v for e in joined(forms).values() for v in _digits(e, extents, ranges(func, ()))}
+    known = not_empty(ranges(func, ()), old.shape)
+    told = {v for e in joined(forms).values() for v in _digits(e, extents, known)}
     if told == set(axes):
         return True
     iters = tuple(Iter(v, d, "spatial", v) for v, d in extents.items())

@@ -12,6 +12,7 @@ from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.affine import Formula
 from planish.compiler.loop.ir import Block, Function, Iter, Loop, Stmt, constant
+from planish.compiler.loop.known import within
 from planish.compiler.loop.sites import Site
 from planish.schedules.edit import map_loads, replace, without
 from planish.schedules.legality import (
@@ -228,7 +229,7 @@ def _box(
         for x in site.loops:
             if x.var not in outer:
                 domain[x.var] = (n.as_expr(0), x.extent - 1)
-                known.update(ranges(func, (x,)))
+                known = within(known, x)
         for access in site.accesses:
             if access.buffer != block.buffer or access.kind != "read":
                 continue
@@ -236,7 +237,9 @@ def _box(
             for index, dim in zip(access.indices, func.buffers[block.buffer].shape, strict=True):
                 bound = simplify(index, known)
                 hull = None if n.loads(bound) else extremes(bound, domain)
-                lo, hi = hull if hull is not None else (n.as_expr(0), dim - 1)
+                if hull is None or n.loads(*hull):
+                    hull = n.as_expr(0), dim - 1
+                lo, hi = hull
                 here.append((simplify(lo, known), simplify(hi, known)))
             if boxes is None:
                 boxes = here
@@ -333,8 +336,8 @@ def _outside(func: Function, i: Iter, bound: Expr, loops: tuple[Loop, ...]) -> E
     known = ranges(func, loops)
     over, under = n.lt(bound, i.extent), n.le(0, bound)
     kept = [c for c in (over, under) if not prove(c, known)]
-    if kept and (ends := extremes(bound, domain(loops), ranges(func, ()))) is not None:
-        still = ranges(func, ())
+    still = {v: known[v] for v in func.symbols}
+    if kept and (ends := extremes(bound, domain(loops), still)) is not None:
         if over in kept and prove(ends[1] < i.extent, still):
             kept.remove(over)
         if under in kept and prove(n.le(0, ends[0]), still):
