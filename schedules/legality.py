@@ -122,6 +122,8 @@ def plain(s: Schedule, loop: Loop) -> Loop:
         )
     if loop.hint:
         raise ScheduleError(f"the loop is marked as {loop.hint}", node=show_loop(loop))
+    if loads(loop.extent):
+        raise ScheduleError("the extent depends on data", node=show_loop(loop))
     return loop
 
 

@@ -147,7 +147,7 @@ def _without(perm: Perm, gone: Sequence[int]) -> Perm:
 
 
 _CHANGES: Final[dict[str, Callable[[Any, Perm], Renamed]]] = {
-    **dict.fromkeys(("concat", "split", "cumsum", "lp_normalization"), _axis),
+    **dict.fromkeys(("concat", "split", "cumsum", "cumprod", "lp_normalization"), _axis),
     **dict.fromkeys(("softmax", "log_softmax", "mean_variance_normalization", "resize"), _axes),
     "hardmax": _one_axis,
     "pad": _per_axis("before", "after"),

@@ -22,7 +22,8 @@ from .subgraphs import symbols_of
 # Exact for elements of any dtype.
 EXACT: Final = frozenset({
     "transpose", "reshape", "expand", "concat", "split", "slice", "pad", "tile", "where",
-    "gather", "gather_elements", "gather_nd", "trilu", "one_hot", "shape", "size",
+    "gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd",
+    "top_k", "trilu", "one_hot", "shape", "size",
     "constant_of_shape", "full_like", "cast", "is_nan", "is_inf",
     "add", "sub", "mul", "div", "neg", "abs", "sqrt", "reciprocal", "min", "max", "relu", "clip",
     "sign", "floor", "ceil", "round",
@@ -32,7 +33,7 @@ EXACT: Final = frozenset({
 })  # fmt: skip
 # Exact for integers.
 WHOLE: Final = frozenset({
-    "range", "mod", "pow", "cumsum", "matmul",
+    "range", "mod", "pow", "cumsum", "cumprod", "scan_along", "matmul",
     "reduce_sum", "reduce_prod", "reduce_l1", "reduce_sum_square",
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bit_shift",
 })  # fmt: skip

@@ -326,4 +326,6 @@ def _asked(reader: Node, v: Value, wanted: dict[Value, Perm]) -> Perm | None:
     return found if found is not None and len(found) == v.type.rank else None
 
 
-_KEEPS: Final = frozenset({"concat", "slice", "pad", "resize", "softmax", "log_softmax", "cumsum"})
+_KEEPS: Final = frozenset(
+    {"concat", "slice", "pad", "resize", "softmax", "log_softmax", "cumsum", "cumprod"}
+)

@@ -92,7 +92,9 @@ def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, comm
             for index, d in zip(a.indices, buffer.shape, strict=True):
                 e = simplify(index, known)
                 found = None if n.loads(e) else extremes(e, domain, known)
-                lo, hi = found or (n.as_expr(0), d - 1)
+                if found is None or n.loads(*found):  # an index or an extent that is read
+                    found = n.as_expr(0), d - 1
+                lo, hi = found
                 here.append((simplify(lo, known), simplify(hi, known)))
             box = [
                 (simplify(n.minimum(a, c), common), simplify(n.maximum(b, d), common))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from planish.compiler.errors import InternalError
-from planish.compiler.expr.nodes import Expr, Var, free_vars, not_, substitute
+from planish.compiler.expr.nodes import Expr, Var, free_vars, loads, not_, substitute
 
 from .ir import Block, Function, If, Loop, Stmt, blocks, children, map_blocks, seq, with_children
 from .sites import start_where
@@ -85,8 +85,8 @@ def _start(b: Block, around: Around) -> Stmt:
             if gone.isdisjoint(free_vars(condition)):
                 out = If(condition if holds else not_(condition), out)
         elif x.var in needed:
-            if not gone.isdisjoint(free_vars(x.extent)):
-                message = f"the extent of {x.var.name} depends on a reduction"
+            if not gone.isdisjoint(free_vars(x.extent)) or loads(x.extent):
+                message = f"the extent of {x.var.name} depends on a reduction or on data"
                 raise InternalError(message, op="decompose", node=show_head(x))
             out = Loop(x.var, x.extent, out, x.kind)
     return out

@@ -345,7 +345,7 @@ def _uses(
             if mine:
                 names -= set(mine)  # the innermost loop comes first
                 found[id(s)] = tuple(mine)
-            return uses
+            return uses + Counter(_loaded(s.extent) & names)
 
 
 def _loaded(e: Expr) -> set[str]:

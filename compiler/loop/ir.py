@@ -4,7 +4,8 @@ Meaning
 -------
 A function has buffer parameters (inputs first, then outputs), integer symbols, and temporary
 buffers. Its body runs in order. ``Loop(var, extent, kind, body)`` runs the body for var = 0 ..
-extent - 1. The kind says how, never what: the result is that of the serial loop.
+extent - 1. The kind says how, never what: the result is that of the serial loop. An extent may load
+from buffers: it is what it is when the loop begins.
 
 A *block* is one statement with iterators of its own. An iterator is *spatial* (different values
 write different elements) or *reduce* (all its values update the same element); its ``binding`` says
@@ -18,6 +19,12 @@ that iterations in which ``where`` does not hold are left out.
   being ``init`` before the first update (the one with all reduce iterators 0), and if there is
   none: because a symbolic extent is 0, or conditions of ``where`` on the reduction's loops leave it
   out. A block with ``init`` None continues what is in the buffer.
+
+A block *without iterators* is a plain statement in terms of the loops around it, which may be of
+any number: it may store to an element that another iteration stored to or read, also where indices
+are loads, and what it leaves is what the next iteration finds. Nothing is said of the order of its
+instances but by their accesses: of those whose indices are not known, any may be of one element.
+So operators say what goes on step by step: a scan, a scatter, a heap.
 
 A ``nontemporal`` block writes what nobody will read soon: its stores may go past the caches.
 
@@ -285,6 +292,29 @@ def reads(b: Block) -> tuple[Load, ...]:
     from planish.compiler.expr.nodes import loads
 
     return loads(b.value, *b.indices)
+
+
+def loaded(s: Stmt) -> tuple[Load, ...]:
+    """The loads of a statement itself: of a block all, of what holds others extent or condition."""
+    from planish.compiler.expr.nodes import loads
+
+    match s:
+        case Block():
+            return loads(s.value, *s.indices, s.where, *(() if s.init is None else (s.init,)))
+        case Loop(extent=e) | If(condition=e):
+            return loads(e)
+        case Seq():
+            return ()
+
+
+def buffers_used(root: Stmt) -> set[str]:
+    """The names of all buffers that a statement, or what is in it, loads from or stores to."""
+    out: set[str] = set()
+    for s in walk(root):
+        out.update(x.buffer for x in loaded(s))
+        if isinstance(s, Block):
+            out.add(s.buffer)
+    return out
 
 
 def constant(e: Expr) -> int | None:

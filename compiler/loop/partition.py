@@ -81,7 +81,8 @@ def _loop(s: Loop, known: Known) -> Stmt:
         return s.with_(body=_visit(body, inside))
     whole = simplify(guard.whole, inside)
     ends = guard.everywhere or prove(n.le(s.extent, whole + 1), inside)
-    if s.kind != "serial" or guard.atom is not s.var or not ends:
+    whole_loop = s.kind == "serial" and guard.atom is s.var and not n.loads(s.extent)
+    if not (whole_loop and ends):
         return s.with_(body=_branch(body, s, inside))
     count = simplify(n.minimum(n.maximum(whole, 0), s.extent), known)
     first = _loop(s.with_(extent=count, body=_settle(body, guard, TRUE)), known)

@@ -126,7 +126,9 @@ def _ends(e: Expr, moving: Mapping[Var, Expr]) -> _Span | None:
         return None
     domain = {v: (as_expr(0), extent - 1) for v, extent in moving.items()}
     found = extremes(e, domain, dict.fromkeys(free_vars(e), Interval(0, None)))
-    return None if found is None else (found[0], simplify(found[1] - found[0]))
+    if found is None or loads(*found):
+        return None
+    return found[0], simplify(found[1] - found[0])
 
 
 def _combine(e: Expr, a: _Span, b: _Span) -> _Span:

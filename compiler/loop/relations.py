@@ -183,10 +183,15 @@ def _iterators(func: Function) -> dict[str, list[tuple[Var, Expr, str]]]:
 
 
 def _times(func: Function) -> dict[str, Any]:
-    """From the instances of each block to the times at which they run."""
+    """From the instances of each block to the times at which they run.
+
+    Those of a block without iterators have nothing in common that could be compared.
+    """
     depth = max((len(s.loops) for s in sites(func.body)), default=0)
     out: dict[str, Any] = {}
     for s in sites(func.body):
+        if s.loops and not s.block.iters:
+            continue
         time = _instances(s).reverse().apply_range(_schedule(s, depth))
         name = s.block.name
         if name not in out:

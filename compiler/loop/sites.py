@@ -46,7 +46,13 @@ class Site:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        return accesses(self.block)
+        """Those of the block, and what decides whether it runs at all: conditions and extents."""
+        around = loads(*(c for c, _ in self.guards), *(x.extent for x in self.loops))
+        own = accesses(self.block)
+        if not around:
+            return own
+        deciding = (Access(x.buffer, x.indices, "read") for x in around)
+        return tuple(dict.fromkeys((*own, *deciding)))
 
 
 @lru_cache(maxsize=512)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F32, I64
+from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval
 from planish.compiler.expr.nodes import Const, Expr, as_expr, free_vars
@@ -279,65 +279,6 @@ class GatherND(_Gathering):
 
 
 @dataclass(frozen=True)
-class CumSum(Op):
-    """The sum of all elements up to this one along ``axis``.
-
-    ``exclusive`` leaves this one out; ``reverse`` sums from the end.
-
-    Shape: x [...] number -> the same.
-    Errors: TypeCheckError if the axis is out of range, or for bool.
-    Source: ONNX CumSum-14.
-    """
-
-    name = "cumsum"
-
-    axis: int = 0
-    exclusive: bool = False
-    reverse: bool = False
-
-    def infer(self, x: TensorType) -> TensorType:
-        if x.dtype is BOOL or x.rank == 0:
-            raise self.fail(f"is not defined for {x}")
-        self.resolve_axis(self.axis, x.rank)
-        return x
-
-    def compute(self, x: te.Tensor) -> te.Tensor:
-        axis = self.axis % x.rank
-        wide = F32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
-
-        def element(*i: Expr) -> Expr:
-            here, k = i[axis], i[-1]
-            first, second = (here, k) if self.reverse else (k, here)
-            counts = first < second if self.exclusive else first <= second
-            item = n.cast(x[(*i[:axis], k, *i[axis + 1 : -1])], wide)
-            return n.select(counts, item, n.const(0, wide))
-
-        out = te.reduce("sum", x.shape, (x.shape[axis],), element, self.name)
-        return (
-            te.compute(x.shape, lambda *i: n.cast(out[i], x.dtype), self.name)
-            if wide is not x.dtype
-            else out
-        )
-
-    def reference(self, x: Array) -> Array:
-        y = np.moveaxis(x, self.axis, 0)
-        y = y[::-1] if self.reverse else y
-        wide = np.float32 if y.dtype.itemsize == 2 and y.dtype.kind not in "iu" else y.dtype
-        out = np.cumsum(y, 0, dtype=wide).astype(x.dtype)
-        if self.exclusive:
-            out = np.concatenate([np.zeros_like(out[:1]), out[:-1]])
-        return np.moveaxis(out[::-1] if self.reverse else out, 0, self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
-        yield cls(), [f32(5, 3)]
-        yield cls(-1, exclusive=True), [ints(2, 6)]
-        yield cls(1, reverse=True), [f32(2, 6)]
-        yield cls(1, exclusive=True, reverse=True), [ints(2, 6, dtype="int32")]
-        yield cls(), [f32(6).astype(np.float16)]
-
-
-@dataclass(frozen=True)
 class Trilu(Movement):
     """The upper (or lower) triangle of matrices, else 0. ``k`` moves the diagonal to the right.
 
@@ -431,5 +372,5 @@ class OneHot(Op):
 
 
 __all__ = [
-    "CumSum", "Gather", "GatherElements", "GatherND", "OneHot", "Slice", "Trilu",
+    "Gather", "GatherElements", "GatherND", "OneHot", "Slice", "Trilu",
 ]  # fmt: skip

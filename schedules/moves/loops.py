@@ -6,9 +6,10 @@ from planish.compiler.dtypes import I64
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Var, free_vars, loads
-from planish.compiler.expr.simplify import simplify
+from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Loop, constant
+from planish.compiler.loop.known import Known
 from planish.compiler.loop.polyhedral import carried, reordered
 from planish.schedules.edit import guard, rebind, replace
 from planish.schedules.legality import (
@@ -116,7 +117,7 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
     plain(s, second)
     if first.var in free_vars(second.extent):
         raise ScheduleError("the inner extent depends on the outer loop", node=show_loop(first))
-    _check_starts(first, second)
+    _check_starts(first, second, ranges(s.func, _around(s, path, first)))
     both = Var(f"{first.var.name}_{second.var.name}")
     around = _around(s, path, first)
     check_loops(s, (both.name,), around, first)
@@ -130,19 +131,29 @@ def fuse(s: Schedule, path: str, inner: str) -> Schedule:
     return s.with_body(replace(s.func.body, first, new))
 
 
-def _check_starts(first: Loop, second: Loop) -> None:
-    """Raise if it would no longer be told which conditions are of a reduction's loops.
+def _check_starts(first: Loop, second: Loop, known: Known) -> None:
+    """Raise if a reduction would no longer start where nothing is summed.
 
-    Those do not keep its starting value from being stored; others do.
+    Conditions on loops that reduce, and extents of 0, do not keep its starting value from being
+    stored; others do. Of a loop that both reduces and does not, neither can be told.
     """
-    pair = {first.var, second.var}
+    pair = {first.var: first.extent, second.var: second.extent}
     for b in ir.blocks(second):
+        if b.init is None:
+            continue
         spatial = {v for i in b.spatial for v in free_vars(i.binding)}
-        only = {v for i in b.reduce for v in free_vars(i.binding)} - spatial
-        if b.init is not None and len(pair & only) == 1 and pair & set(free_vars(b.where)):
+        only = pair.keys() & {v for i in b.reduce for v in free_vars(i.binding)} - spatial
+        if len(only) != 1:
+            continue
+        if pair.keys() & set(free_vars(b.where)):
             raise ScheduleError(
                 f"only one of the loops reduces, and {b.name} has a condition on them",
                 node=show_loop(first),
+            )
+        (v,) = only
+        if not prove(n.le(1, pair[v]), known):
+            raise ScheduleError(
+                f"only {v.name} reduces, and it may not run at all", node=show_loop(first)
             )
 
 
@@ -221,7 +232,7 @@ def _check_order(s: Schedule, nest: tuple[Loop, ...], wanted: list[Loop]) -> Non
     inside = list(ir.blocks(nest[-1].body))
     first = inside[0]
     own = any(x.buffer == first.buffer for x in ir.reads(first))
-    if len(inside) > 1 or own or loads(*first.indices):
+    if len(inside) > 1 or own or loads(*first.indices) or not first.iters:
         conflict = reordered(s.func, nest, order)
         if conflict is not None:
             raise ScheduleError(f"{conflict}: they must keep their order", node=show_loop(nest[0]))

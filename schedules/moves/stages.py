@@ -238,7 +238,9 @@ def _box(
             for index, dim in zip(access.indices, func.buffers[block.buffer].shape, strict=True):
                 bound = simplify(index, known)
                 hull = None if n.loads(bound) else extremes(bound, domain)
-                lo, hi = hull if hull is not None else (n.as_expr(0), dim - 1)
+                if hull is None or n.loads(*hull):
+                    hull = n.as_expr(0), dim - 1
+                lo, hi = hull
                 here.append((simplify(lo, known), simplify(hi, known)))
             if boxes is None:
                 boxes = here

@@ -104,9 +104,14 @@ def is_stages(func: Function) -> bool:
     """Whether the function is a sequence of stages, each with loops and a buffer of its own."""
     parts = func.body.body if isinstance(func.body, ir.Seq) else (func.body,)
     written = [b.buffer for b in ir.blocks(func.body)]
-    if len(set(written)) != len(written):
+    if len(set(written)) != len(written) or has_steps(func.body):
         return False
     return all(len(list(ir.blocks(p))) == 1 and not isinstance(p, ir.If) for p in parts)
+
+
+def has_steps(root: ir.Stmt) -> bool:
+    """Whether blocks are plain statements of loops, of which an iteration may need those before."""
+    return any(loops and not b.iters for loops, b in ir.nests(root))
 
 
 def operations(value: Expr) -> int:

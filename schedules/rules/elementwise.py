@@ -56,7 +56,7 @@ def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 
     if below == 0:
         s = past_caches(s, name, machine)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
-    if threads > 1 and below == 0 and outer and _work(s, name) >= SERIAL_BELOW:
+    if threads > 1 and below == 0 and outer and work(s, name) >= SERIAL_BELOW:
         path = f"{name}.{outer[0].var.name}"
         if isinstance(outer[0].body, Loop) and outer[0].body.kind == "serial" and len(outer) > 1:
             s = L.fuse(s, path, outer[1].var.name)
@@ -171,7 +171,7 @@ def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
     return True
 
 
-def _work(s: Schedule, name: str) -> float:
+def work(s: Schedule, name: str) -> float:
     """Roughly how many operations the block takes; large if sizes are not known."""
     total: float = max(1, operations(s.block(name).value)) + 1
     for loop in s.loops(name):

@@ -49,6 +49,9 @@ class Blocks(Memory):
             raise InternalError("a block's iterators are still in it", op="llvm", node=s.name)
         scalar: Expr = TRUE
         lanes: Expr = TRUE
+        buffer = self.buffers[s.buffer]
+        if n.loads(*s.indices) and not all(isinstance(d, Const) for d in buffer.shape):
+            scalar = n.lt(0, buffer.elements)  # there is no place for any index otherwise
         for c in conjuncts(self.resolve(s.where)):
             if isinstance(c, Const):
                 if not c.value:

@@ -231,7 +231,7 @@ class Kernel(Blocks):
             if count == 1:
                 self._with_const(var, 0, body)
                 return
-        end = end or self.integer(extent)[0]
+        end = end or self.count(extent)
         stored = {b.buffer for b in ir.blocks(body)}
         for name in stored:
             self.forget(name)
@@ -271,23 +271,27 @@ class Kernel(Blocks):
         after = self._escaping(self.registers.live, outer, loop)
         self.registers.live = after if known else self.registers.merge(outer, before, after, latch)
 
+    def count(self, extent: Expr) -> str:
+        """The operand of a loop's extent, which may be read from memory."""
+        if self.is_scalar_integer(extent):
+            return self.integer(extent)[0]
+        return self.value(extent).text
+
     def _escaping(self, live: Runs, outer: Runs, s: Stmt) -> Runs:
         """Of what is live at the end of a statement that which matters after it."""
         uses = self.count_uses(s)
         return {k: v for k, v in live.items() if k in outer or self.total[k[0]] > uses[k[0]]}
 
     def count_uses(self, s: Stmt) -> Counter[str]:
-        """How many blocks use each register buffer."""
+        """How many blocks, conditions and extents use each register buffer."""
         found = self.uses.get(id(s))
         if found is None:
+            names = {x.buffer for x in ir.loaded(s)}
             if isinstance(s, Block):
-                names = {s.buffer, *(x.buffer for x in ir.reads(s))}
-                registers = [x for x in names if self.buffers[x].scope == "register"]
-                found = Counter(sorted(registers))
-            else:
-                found = Counter()
-                for c in ir.children(s):
-                    found.update(self.count_uses(c))
+                names.add(s.buffer)
+            found = Counter(sorted(x for x in names if self.buffers[x].scope == "register"))
+            for c in ir.children(s):
+                found.update(self.count_uses(c))
             self.uses[id(s)] = found
         return found
 
@@ -341,9 +345,7 @@ class Kernel(Blocks):
         if self.parent is not None or (isinstance(extent, Const) and int(extent.value) <= 1):
             self._serial(loop.var, extent, loop)  # chunks are not divided again
             return
-        used = {
-            x for b in ir.blocks(loop.body) for x in (b.buffer, *(r.buffer for r in ir.reads(b)))
-        }
+        used = ir.buffers_used(loop.body)
         for name, _ in self.registers.live:
             if name in used:
                 self.registers.refuse(name, f"the loop {loop.var.name} over it is parallel")
@@ -364,7 +366,7 @@ class Kernel(Blocks):
             child.scope.bound[var] = Bound(capture("i64", bound.text), 0)
         child.scope.consts.update(self.scope.consts)
         child.scope.ranges.update(self.scope.ranges)
-        total = self.integer(extent)[0]
+        total = self.count(extent)
         count = self._count(total, used)
         n_total, n_count = capture("i64", total), capture("i64", count)
         e = child.b.emit
@@ -413,12 +415,12 @@ def _shared(func: Function) -> frozenset[str]:
 
     def visit(s: Stmt, seen: set[str] | None) -> None:
         """``seen`` is what the parallel loop around has stored to; None outside of any."""
+        read = {x.buffer for x in ir.loaded(s)}
         if isinstance(s, Block):
-            read = {x.buffer for x in ir.reads(s)} | ({s.buffer} if s.combiner else set())
-            out.update({*read, s.buffer} if seen is None else read - seen)
-            if seen is not None:
-                seen.add(s.buffer)
-            return
+            read |= {s.buffer} if s.combiner or seen is None else set()
+        out.update(read if seen is None else read - seen)
+        if isinstance(s, Block) and seen is not None:
+            seen.add(s.buffer)
         inside = set() if seen is None and isinstance(s, Loop) and s.kind == "parallel" else seen
         for c in ir.children(s):
             visit(c, inside)

@@ -8,7 +8,7 @@ is a vector access, 0 a scalar one, anything else goes lane by lane.
 Where a *guard* does not hold, memory is not touched: loads read zeros from elsewhere, or are
 masked. Guards are the conditions of a block on the lanes, and those of the ``select`` around a
 load. Indices that are read from memory are the operators' to keep inside a buffer; that a buffer
-has elements at all is tested here.
+has elements at all is tested here, and for stores in ``blocks``.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
 from planish.compiler.graph.ir import Array, Content, Value, assume
+from planish.compiler.ops.creation import Cast
 from planish.compiler.ops.indexing import (
-    CumSum,
     Gather,
     GatherElements,
     GatherND,
@@ -18,6 +19,7 @@ from planish.compiler.ops.indexing import (
     Trilu,
 )
 from planish.compiler.ops.padding import PAD_MODES, Pad
+from planish.compiler.ops.scans import CumProd, CumSum, ScanAlong
 from planish.compiler.ops.shape import Concat, Reshape
 
 from .dynamic import Integers, sliced
@@ -273,13 +275,25 @@ def plain(array: Array) -> float | int | bool:
 @handles("CumSum", 11, 14)
 def cumsum(r: NodeReader) -> Value:
     """All versions alike."""
-    x = r.input(0)
-    axes = r.ints(1, "the axis")
+    return scan(r, False)
+
+
+@handles("CumProd", 26)
+def cumprod(r: NodeReader) -> Value:
+    """As CumSum."""
+    return scan(r, True)
+
+
+def scan(r: NodeReader, product: bool) -> Value:
+    """A running sum or product; the axis may come with the call."""
+    x, axes = r.input(0), r.content(1, "the axis", signed=True)
     if len(axes) != 1:
         raise r.fail(f"there are {len(axes)} axes")
     exclusive, reverse = bool(r.attribute("exclusive", 0)), bool(r.attribute("reverse", 0))
-    (axis,) = positive(r, axes, x.type.rank)
-    return r.one(CumSum(axis, exclusive, reverse), x)
+    if not isinstance(axes[0], Const):
+        return r.one(ScanAlong(axes[0], product, exclusive, reverse), x)
+    (axis,) = positive(r, r.ints(1, "the axis"), x.type.rank)
+    return r.one((CumProd if product else CumSum)(axis, exclusive, reverse), x)
 
 
 @handles("Trilu", 14)
@@ -298,16 +312,15 @@ def trilu(r: NodeReader) -> Value:
 
 @handles("OneHot", 9, 11, 28)
 def one_hot(r: NodeReader) -> Value:
-    """The depth is known; all versions alike."""
-    depth_value = r.input(1)
-    if depth_value.type.dtype.is_float:
-        array = r.array(1)
-        if array is None or array.size != 1:
-            raise r.fail("the depth depends on the data")
+    """The depth may be of any number type; all versions alike."""
+    given = r.input(1)
+    if given.type.size != 1:
+        raise r.fail(f"the depth is {given!r}, not one number")
+    if (array := r.array(1)) is not None:
         depth: Expr = as_expr(int(array.reshape(())))
     else:
-        content = r.content(1, "the depth")
-        if len(content) != 1:
-            raise r.fail(f"there are {len(content)} depths")
-        depth = content[0]
+        whole = given
+        if given.content is None and given.type.dtype is not I64:
+            whole = r.builder.one(Cast(I64), given, origin=r.label)
+        depth = r.symbol(whole, "the depth")
     return r.one(OneHot(depth, r.attribute("axis", -1)), r.input(0), r.input(2))

@@ -87,6 +87,32 @@ TABLE = {
                 with block("C"):
                     C[i, j_0 * 8 + j] = T[0, j] + T[0, j + 2]""",
     ),
+    "extents that are read": (
+        """\
+    T = buffer(f32[n, 32], "SCOPE")
+    k = buffer(i64[n], "global")
+    for i in serial(n):
+        with block("k"):
+            k[i] = 31
+        for j in serial(32):
+            with block("T"):
+                T[i, j] = x[i, j]
+        for j in serial(k[i] + 1):
+            with block("C"):
+                C[i, j] = T[i, j]""",
+        """\
+    T = buffer(f32[1, 32], "SCOPE")
+    k = buffer(i64[n], "global")
+    for i in serial(n):
+        with block("k"):
+            k[i] = 31
+        for j in serial(32):
+            with block("T"):
+                T[0, j] = x[i, j]
+        for j in serial(k[i] + 1):
+            with block("C"):
+                C[i, j] = T[0, j]""",
+    ),
     "conditions read as well": (
         """\
     T = buffer(f32[n, 32], "SCOPE")

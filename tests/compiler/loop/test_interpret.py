@@ -112,6 +112,30 @@ def f(x: f32[n], *, y: f32[n]):
 
 
 @both
+@pytest.mark.parametrize("guard", ["", "if k[i] < 4:"])
+def test_stores_at_indices_that_are_read_are_checked(guard: str, vectorize: bool):
+    text = f"""\
+def f(k: i64[n], *, y: i64[4]):
+    for i in serial(4):
+        with block("y", i0=spatial(4, i)):
+            y[i0] = 0
+    for i in serial(n):
+        {guard or "if 0 <= i:"}
+            with block("count"):
+                y[k[i]] = y[k[i]] + 1
+    for i in serial(k[0]):
+        with block("first"):
+            y[0] = y[0] + 1"""
+    k = np.array([3, 1, 1, 0, 3, 3, 2, 1, 0, 0, 4])
+    if guard:
+        (found,) = interpret(parse(text), [k], {}, vectorize=vectorize)
+        assert list(found) == [6, 3, 1, 3]
+        return
+    with pytest.raises(InternalError, match=r"block count: y\[4\] is outside y\[4\]"):
+        interpret(parse(text), [k], {}, vectorize=vectorize)
+
+
+@both
 def test_a_side_that_is_not_chosen_is_not_loaded(vectorize: bool):
     text = """\
 def f(x: f32[n], *, y: f32[n + 2]):

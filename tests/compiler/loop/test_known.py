@@ -9,6 +9,9 @@ from planish.compiler.expr.nodes import Var
 from planish.compiler.expr.text import parse
 from planish.compiler.loop.ir import Function, Loop, Seq
 from planish.compiler.loop.known import anywhere, entered
+from planish.compiler.loop.text import parse as parse_function
+from planish.compiler.loop.text import show
+from planish.compiler.loop.tidy import tidy
 
 FUNC = Function("f", (), 0, (Var("n"), Var("m")), (), Seq(()))
 
@@ -51,3 +54,21 @@ def test_what_is_known_outside_stays_as_it_was():
 def test_loops_say_more_together():
     loops = [Loop(Var(v), parse(e), Seq(())) for v, e in (("i", "8"), ("j", "n - i * 2"))]
     assert entered(anywhere(FUNC), loops)[Var("n")] == Interval(1, None)
+
+
+def test_a_condition_on_an_empty_size_stays():
+    """A symbol need not be an extent of anything around."""
+    text = """\
+def f(x: f32[n], *, y: f32[()]):
+    symbols(n, k)
+    with block("y"):
+        y[()] = f32(0.0)
+    if 0 < k:
+        for i in serial(n):
+            if 0 < n:
+                with block("last"):
+                    y[()] = x[i]"""
+    kept = show(tidy(parse_function(text)))
+    assert "if 1 <= k:" in kept
+    assert "if 0 < n:" not in kept
+    assert kept.count("if ") == 1

@@ -136,6 +136,45 @@ def f(x: f32[8], *, y: f32[8]):
     assert carried(meeting, loops(meeting)["i"]) is not None
 
 
+STEPS = """\
+def f(x: f32[8, n], k: i64[8, n], *, y: f32[8, n]):
+    for i in serial(8):
+        for j in serial(n):
+            with block("zero", i0=spatial(8, i), i1=spatial(n, j)):
+                y[i0, i1] = f32(0.0)
+        for j in serial(n):
+            if f32(0.0) < y[READ, j]:
+                with block("y"):
+                    y[ROW, k[i, j]] = x[i, j]"""
+
+
+@pytest.mark.parametrize(
+    ("row", "read", "legal"),
+    [("i", "i", True), ("k[i, 0]", "i", False), ("i", "(i + 1) % 8", False), ("i", "7", False)],
+)
+def test_plain_statements_meet_where_their_indices_may(row: str, read: str, legal: bool):
+    """Rows are independent if they are told apart by what is known; conditions read, too."""
+    func = parse(STEPS.replace("ROW", row).replace("READ", read))
+    rows, inner = func.body, [x for x in walk(func.body) if isinstance(x, Loop)][2]
+    assert isinstance(rows, Loop)
+    assert (carried(func, rows) is None) is legal
+    assert carried(func, inner) is not None
+
+
+def test_extents_that_are_read_are_seen():
+    text = """\
+def f(k: i64[9], *, y: i64[9]):
+    for i in serial(9):
+        with block("y"):
+            y[i] = k[i]
+        for j in serial(y[READ]):
+            with block("more"):
+                y[i] = y[i] + j"""
+    apart, meeting = parse(text.replace("READ", "i")), parse(text.replace("READ", "0"))
+    assert carried(apart, loops(apart)["i"]) is None
+    assert carried(meeting, loops(meeting)["i"]) is not None
+
+
 # ---------------------------------------------------------------------------------- enumeration
 
 

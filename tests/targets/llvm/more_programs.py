@@ -247,6 +247,126 @@ def f(x: f32[64], *, y: f32[64]):
 """,
 )
 
+# ----------------------------------------------------------------------------------- step by step
+
+program(
+    "scatter_with_duplicates",
+    """
+def f(k: i64[n], u: f32[n, m], *, y: f32[5, m]):
+    for i in serial(5):
+        for j in serial(m):
+            with block("y", i0=spatial(5, i), i1=spatial(m, j)):
+                y[i0, i1] = f32(0.0)
+    for i in serial(n):
+        for j_0 in serial((m + 3) // 4):
+            for j_1 in vector(4):
+                with block("add", where=j_0 * 4 + j_1 < m):
+                    y[k[i], j_0 * 4 + j_1] = y[k[i], j_0 * 4 + j_1] + u[i, j_0 * 4 + j_1]
+""",
+    {"n": 9, "m": 6},
+    {"n": 20, "m": 4},
+    {"n": 0, "m": 3},
+)
+program(
+    "scatter_into_nothing",
+    """
+def f(k: i64[7], u: i64[7], *, y: i64[n]):
+    for i in serial(n):
+        with block("y", i0=spatial(n, i)):
+            y[i0] = 0
+    for i in serial(7):
+        with block("set", where=k[i] < n):
+            y[max(0, min(k[i], n - 1))] = u[i]
+""",
+    {"n": 3},
+    {"n": 6},
+    {"n": 0},
+)
+program(
+    "extents_that_are_read",
+    """
+def f(k: i64[n], *, y: i64[n], z: i64[()]):
+    c = buffer(i64[2], "register")
+    for i in parallel(n):
+        with block("start"):
+            c[0] = 0
+        for j in serial(k[i]):
+            with block("c"):
+                c[0] = c[0] + j + 1
+        for j in serial(c[0]):
+            with block("twice"):
+                c[0] = c[0] + 1
+        with block("y"):
+            y[i] = c[0]
+    with block("first"):
+        c[1] = 1
+    for i in serial(c[1] * 2):
+        with block("last"):
+            c[1] = c[1] * 3
+    with block("z"):
+        z[()] = c[1]
+""",
+    {"n": 11},
+    {"n": 1},
+    {"n": 0},
+)
+program(
+    "used_by_conditions_alone",
+    """
+def f(x: f32[n], *, y: f32[n + 1], count: i64[()]):
+    best = buffer(f32[()], "register")
+    at = buffer(i64[()], "register")
+    for i in serial(n + 1):
+        with block("y", i0=spatial(n + 1, i)):
+            y[i0] = f32(-1.0)
+    with block("best"):
+        best[()] = f32(-9.0)
+    with block("at"):
+        at[()] = 0
+    for i in serial(n):
+        if best[()] < x[i]:
+            with block("keep"):
+                y[at[()]] = x[i]
+            with block("next"):
+                at[()] = at[()] + 1
+            with block("better"):
+                best[()] = x[i]
+        with block("mark", where=best[()] < f32(0.0)):
+            y[n] = x[i]
+    with block("count"):
+        count[()] = at[()]
+""",
+    {"n": 30},
+    {"n": 3},
+    {"n": 0},
+)
+program(
+    "sorted_rows",
+    """
+def f(x: f32[m, n], *, y: f32[m, n]):
+    t = buffer(f32[n], "local")
+    for i in parallel(m):
+        for j in serial(n):
+            with block("t", i0=spatial(m, i), i1=spatial(n, j)):
+                t[i1] = x[i0, i1]
+        for j in serial(n):
+            for k in serial(j):
+                if t[j] < t[k]:
+                    with block("sum"):
+                        t[j] = t[j] + t[k]
+                    with block("less"):
+                        t[k] = t[j] - t[k]
+                    with block("rest"):
+                        t[j] = t[j] - t[k]
+        for j in serial(n):
+            with block("y", i0=spatial(m, i), i1=spatial(n, j)):
+                y[i0, i1] = t[i1]
+""",
+    {"m": 4, "n": 9},
+    {"m": 1, "n": 100},
+    {"m": 3, "n": 0},
+)
+
 # ----------------------------------------------------------------------------------------- dtypes
 
 for dtype in ALL:
