@@ -66,9 +66,9 @@ def _to_float(x: Array, source: DType, dtype: DType) -> Array:
 
 def _odd_double(x: Array) -> Array:
     """64-bit integers as float64 whose last place tells whether something was lost."""
-    low = x & x.dtype.type(0x7FF)
+    low = x & x.dtype.type(0xFFF)
     high = x - low
-    sticky = np.where(low != 0, high + x.dtype.type(0x400), x)
+    sticky = np.where(low != 0, high + x.dtype.type(0x800), x)
     wide = (x >= 2**53) | (x <= -(2**53)) if x.dtype.kind == "i" else x >= 2**53
     return np.asarray(np.where(wide, sticky, x).astype(np.float64))
 

@@ -213,8 +213,8 @@ def _odd(x: Expr) -> Expr:
     t = x.dtype
     if t not in (I64, U64):
         return x
-    low = Call("bit_and", (x, n.const(0x7FF, t)), t)
-    rest = n.select(n.eq(low, 0), n.const(0, t), n.const(0x400, t))
+    low = Call("bit_and", (x, n.const(0xFFF, t)), t)
+    rest = n.select(n.eq(low, 0), n.const(0, t), n.const(0x800, t))
     return n.select(n.lt(x, n.const(1 << 53, t)), x, x - low + rest)
 
 

@@ -82,8 +82,8 @@ class Conversions(Operations):
         # Its last places become one bit that tells whether there is something in them.
         t, lanes = v.dtype, v.lanes
         zero = constant(0, t, lanes)
-        low = self._bits("and", v, 0x7FF)
-        some = self.choose(self.compare(n.Eq, low, zero), zero, constant(0x400, t, lanes))
+        low = self._bits("and", v, 0xFFF)
+        some = self.choose(self.compare(n.Eq, low, zero), zero, constant(0x800, t, lanes))
         odd = self.binary(n.Add, self.binary(n.Sub, v, low), some)
         small = self.compare(n.Lt, self.call("abs", [v], t), constant(1 << 53, t, lanes))
         return self.convert(self.choose(small, v, odd), F64)
