@@ -12,7 +12,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import ceildiv, divide, normal, number, same, volume
 from planish.compiler.graph.ir import MAX_CONTENT, Array, Value, unify
-from planish.compiler.ops.conversion import ROUND_MODES, BitCast, Cast
+from planish.compiler.ops.conversion import BitCast, Cast
 from planish.compiler.ops.creation import ConstantOfShape, Range, Where
 from planish.compiler.ops.shape import (
     Concat,
@@ -257,7 +257,8 @@ def converted(r: NodeReader, x: Value, dtype: DType) -> Value:
     if op.is_identity(x.type.dtype):
         return x
     known = r.array(0)
-    if known is not None and known.size <= MAX_CONTENT and round_mode in ROUND_MODES:
+    op.infer(x.type)
+    if known is not None and known.size <= MAX_CONTENT:
         return r.constant(op.reference(known), r.output_names[0])
     return r.one(op, x)
 
