@@ -130,6 +130,22 @@ class DType:
         return found
 
     @property
+    def lowest(self) -> float | int:
+        """The value that every maximum is at least: an infinity where there are those."""
+        if self.layout is None:
+            return self.min
+        if self.layout.special == "scale":
+            return 2.0**self.layout.least
+        return -self.greatest
+
+    @property
+    def greatest(self) -> float | int:
+        """The value that every minimum is at most."""
+        if self.layout is None:
+            return self.max
+        return float("inf") if self.layout.has_infinities else self.layout.largest
+
+    @property
     def min(self) -> int:
         """Least value of an integer type."""
         return -(1 << (self.bits - 1)) if self.kind == "i" else 0

@@ -23,7 +23,7 @@ from .subgraphs import symbols_of
 EXACT: Final = frozenset({
     "transpose", "reshape", "expand", "concat", "split", "slice", "pad", "tile", "where",
     "gather", "gather_elements", "gather_nd", "trilu", "one_hot", "shape", "size",
-    "constant_of_shape", "full_like", "cast", "is_nan", "is_inf",
+    "constant_of_shape", "full_like", "cast", "bitcast", "is_nan", "is_inf",
     "add", "sub", "mul", "div", "neg", "abs", "sqrt", "reciprocal", "min", "max", "relu", "clip",
     "sign", "floor", "ceil", "round",
     "equal", "greater", "less", "greater_or_equal", "less_or_equal",
