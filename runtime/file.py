@@ -19,7 +19,7 @@ from .archive import CHUNK_BYTES, check, check_chunks, checksums, read_archive, 
 from .manifest import Manifest, encode_manifest
 from .module import Module
 from .pool import available_cpus
-from .tensors import decode, encode
+from .tensors import decode, encode, of_bytes
 
 _MANIFEST: Final = "manifest.json"
 _WEIGHTS: Final = "weights.safetensors"
@@ -123,7 +123,11 @@ def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
         interface,
         objects,
         [arrays[name] for name in names],
-        defaults={n.removeprefix(_DEFAULT): arrays[n] for n in wanted[len(names) :]},
+        defaults={
+            p.name: of_bytes(arrays[f"{_DEFAULT}{p.name}"], p.dtype)
+            for p in interface.inputs
+            if p.default
+        },
         threads=threads or manifest.threads,
         target=manifest.target,
         provenance=manifest.provenance,

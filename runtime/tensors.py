@@ -1,7 +1,8 @@
 """Arrays as safetensors, each at a multiple of 64 bytes.
 
 The format allows no gaps, so what fills them is tensors of bytes of their own, called ``pad.N``.
-Any reader of safetensors finds the arrays; ours maps them without copying.
+Any reader of safetensors finds the arrays; ours maps them without copying. Of a dtype for which the
+format has no name, or one of fewer than 8 bits, which it packs, the bytes are stored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from planish.compiler.errors import ParseError
 
 from .memory import Array
 
-_NAMES: Final = {name: {"bf16": "BF16", "bool": "BOOL"}.get(name, name.upper()) for name in ALL}
+_NAMES: Final = {
+    **{name: name.upper() for name, t in ALL.items() if t.bits in (8, 16, 32, 64)},
+    "bool": "BOOL",
+    "f8e4m3fn": "F8_E4M3",
+    "f8e4m3fnuz": "F8_E4M3FNUZ",
+    "f8e5m2": "F8_E5M2",
+    "f8e5m2fnuz": "F8_E5M2FNUZ",
+    "f8e8m0": "F8_E8M0",
+}
 _DTYPES: Final = {theirs: ALL[ours] for ours, theirs in _NAMES.items()}
 _PAD: Final = "pad."
 _MOST_HEADER: Final = 64 << 20  # bytes
@@ -29,7 +38,8 @@ def encode(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
     header: dict[str, Any] = {}
     pieces: list[bytes | memoryview] = []
     position = 0
-    for name, array in arrays.items():
+    for name, given in arrays.items():
+        array = given if from_numpy(given.dtype).name in _NAMES else bytes_of(given)
         size = array.nbytes
         header[name] = {
             "dtype": _NAMES[from_numpy(array.dtype).name],
@@ -50,6 +60,22 @@ def encode(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     return [len(text).to_bytes(8, "little") + text, *pieces]
+
+
+def bytes_of(array: Array) -> Array:
+    """An array's bytes, with a dimension more if an element has several."""
+    shape = array.shape if array.dtype.itemsize == 1 else (*array.shape, array.dtype.itemsize)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(shape)
+
+
+def of_bytes(array: Array, dtype: DType) -> Array:
+    """What ``bytes_of`` was given, if this is what it made of an array of the dtype."""
+    if dtype.name in _NAMES or array.dtype != np.uint8:
+        return array
+    shape = array.shape if dtype.bytes == 1 else array.shape[:-1]
+    if dtype.bytes > 1 and array.shape[-1:] != (dtype.bytes,):
+        return array
+    return array.reshape(-1).view(dtype.numpy).reshape(shape)
 
 
 def decode(data: memoryview) -> dict[str, Array]:

@@ -24,7 +24,7 @@ EXACT: Final = frozenset({
     "transpose", "reshape", "expand", "concat", "split", "slice", "pad", "tile", "where",
     "gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd",
     "top_k", "trilu", "one_hot", "shape", "size",
-    "constant_of_shape", "full_like", "cast", "is_nan", "is_inf",
+    "constant_of_shape", "full_like", "cast", "bitcast", "is_nan", "is_inf",
     "add", "sub", "mul", "div", "neg", "abs", "sqrt", "reciprocal", "min", "max", "relu", "clip",
     "sign", "floor", "ceil", "round",
     "equal", "greater", "less", "greater_or_equal", "less_or_equal",

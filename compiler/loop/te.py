@@ -24,12 +24,8 @@ Shape: TypeAlias = tuple[Expr, ...]
 COMBINERS: Final[dict[str, Callable[[DType], Const]]] = {
     "sum": lambda t: const(0, t),
     "prod": lambda t: const(1, t),
-    "max": lambda t: (
-        Const(False, t) if t is BOOL else const(float("-inf") if t.is_float else t.min, t)
-    ),
-    "min": lambda t: (
-        Const(True, t) if t is BOOL else const(float("inf") if t.is_float else t.max, t)
-    ),
+    "max": lambda t: Const(False, t) if t is BOOL else const(t.lowest, t),
+    "min": lambda t: Const(True, t) if t is BOOL else const(t.greatest, t),
 }
 
 _names: Final = itertools.count()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,11 +34,6 @@ from .windows import (
 )  # fmt: skip
 
 FAR = 1 << 62  # behind every position
-
-
-def lowest(dtype: Any) -> Scalar:
-    """What a maximum of a ``DType`` starts from."""
-    return float("-inf") if dtype.is_float else int(dtype.min)
 
 
 @dataclass(frozen=True)
@@ -190,7 +185,7 @@ class MaxPool(Pool):
     kinds = "fiu"
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        return self.reduction("max", x, self.padded(x, lowest(x.dtype)), lambda e: e)
+        return self.reduction("max", x, self.padded(x, x.dtype.lowest), lambda e: e)
 
     def reference(self, x: Array) -> Array:
         low = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
@@ -224,7 +219,7 @@ class MaxPoolIndices(Pool):
         return super().infer(x).with_dtype(I64)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        rank, low = x.rank, lowest(x.dtype)
+        rank, low = x.rank, x.dtype.lowest
         padded = self.padded(x, low)
         best = self.reduction("max", x, padded, lambda e: e)
         sizes = x.shape[self.first : self.first + len(self.kernel)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planish.compiler.dtypes import BF16
+from planish.compiler.dtypes import F8E8M0
 from planish.compiler.errors import ParseError
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays as an .npz file; bfloat16 as its bits in uint16, since numpy has no name for it.
+    """Write arrays as an .npz file; what numpy has no name for as its bits: bfloat16 in uint16.
 
     Errors: ParseError if the file cannot be written.
     """
-    stored = {n: a.view(np.uint16) if a.dtype == BF16.numpy else a for n, a in arrays.items()}
+    stored = {n: a.view(kind) if (kind := _bits(a.dtype)) else a for n, a in arrays.items()}
     try:
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, **stored)
@@ -56,13 +56,21 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
         raise ParseError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def _bits(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """The integers that hold the bits of a dtype which is not numpy's own."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.isbuiltin == 2 else None
+
+
 def inputs_from(path: str | Path, ports: Iterable[Port]) -> dict[str, Array]:
-    """The inputs in an .npz file; where bfloat16 is wanted, 16-bit integers are its bits."""
+    """The inputs in an .npz file; where bfloat16 is wanted, 16-bit integers are its bits.
+
+    So for the other dtypes that are not numpy's own; elements of fewer than 8 bits take a byte.
+    """
     arrays = read_npz(path)
     for port in ports:
-        array = arrays.get(port.name)
-        if array is not None and port.dtype is BF16 and array.dtype == np.uint16:
-            arrays[port.name] = array.view(BF16.numpy)
+        array, wanted = arrays.get(port.name), port.dtype.numpy
+        if array is not None and array.dtype != wanted and array.dtype == _bits(wanted):
+            arrays[port.name] = array.view(wanted)
     return arrays
 
 
@@ -70,6 +78,7 @@ def made_up(ports: Iterable[Port], sizes: Mapping[str, int], seed: int = 0) -> d
     """Inputs of the right types and of these sizes, by the names of the symbols.
 
     Floats are normal; integers and bools are 0 and 1, which are indices into almost anything.
+    Powers of two (``f8e8m0``) have no sign.
     """
     from planish.runtime.interface import evaluator
 
@@ -79,10 +88,12 @@ def made_up(ports: Iterable[Port], sizes: Mapping[str, int], seed: int = 0) -> d
         if port.default:
             continue
         shape = evaluator(sizes, port.shape)(*sizes.values())
-        if port.dtype.is_float:
-            values: Array = rng.standard_normal(shape, dtype=np.float32)
+        if port.dtype.is_discrete:
+            values: Array = rng.integers(0, 2, shape)
         else:
-            values = rng.integers(0, 2, shape)
+            values = rng.standard_normal(shape, dtype=np.float32)
+        if port.dtype is F8E8M0:
+            values = abs(values)
         arrays[port.name] = values.astype(port.dtype.numpy)
     return arrays
 

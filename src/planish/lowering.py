@@ -67,7 +67,12 @@ def group_inputs(group: Group, known: Arrays) -> tuple[Value, ...]:
     """The values that the group's function takes, in order."""
     if not group.nodes[0].op.is_expression:
         return group.nodes[0].operands
-    return tuple(v for v in group.inputs if v not in known or known[v].size != 1)
+    return tuple(v for v in group.inputs if v not in known or not _is_number(known[v]))
+
+
+def _is_number(array: Array) -> bool:
+    """Whether a known array can be a constant of an expression."""
+    return array.size == 1 and array.dtype.kind != "c"
 
 
 def extent_conditions(func: Function) -> Iterator[Expr]:

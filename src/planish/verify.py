@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from planish.compiler.dtypes import from_numpy
 from planish.compiler.errors import CodegenError, PlanishError, TypeCheckError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def compare(name: str, found: Array, wanted: Array, tolerance: float) -> Differe
         return Difference(name, float("inf"), False, what)
     if not found.size:
         return Difference(name, 0.0, True)
-    if found.dtype.kind in "biu":
+    if not from_numpy(found.dtype).is_float:
         wrong = int((found != wanted).sum())
         return Difference(name, wrong / found.size, wrong == 0, f"{wrong} differ" if wrong else "")
     a, b = found.astype(np.float64), wanted.astype(np.float64)

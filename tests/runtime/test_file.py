@@ -15,7 +15,9 @@ import safetensors
 import safetensors.numpy
 
 import planish
+from planish.compiler.dtypes import ALL
 from planish.compiler.errors import ParseError
+from planish.compiler.graph.ir import Array
 from planish.runtime.archive import (
     CHUNK_BYTES,
     check_chunks,
@@ -25,7 +27,7 @@ from planish.runtime.archive import (
 )
 from planish.runtime.file import load, save
 from planish.runtime.module import Module
-from planish.runtime.tensors import decode, encode
+from planish.runtime.tensors import decode, encode, of_bytes
 
 from .twice import expected
 
@@ -249,14 +251,34 @@ def test_tensors_round_trip() -> None:
         "half": rng.standard_normal((3, 5)).astype(np.float16),
         "brain": rng.standard_normal((3, 5)).astype(ml_dtypes.bfloat16),
         "strided": rng.standard_normal((6, 4))[::2],
+        "complex": (rng.standard_normal(3) + 2j).astype(np.complex64),
+        "float8": rng.standard_normal((3, 5)).astype(ml_dtypes.float8_e4m3fn),
+        "power": np.ones(3, ml_dtypes.float8_e8m0fnu),
     }
     data = b"".join(bytes(p) for p in encode(arrays))
     again = decode(memoryview(data))
     assert list(again) == list(arrays)
     for name, array in arrays.items():
         assert again[name].dtype == array.dtype
-        np.testing.assert_array_equal(again[name], array)
+        assert again[name].tobytes() == array.tobytes()
     assert {name for name, _ in safetensors.deserialize(data)} >= set(arrays)
+
+
+def test_tensors_without_a_name_are_bytes() -> None:
+    """The format packs elements of fewer than 8 bits, and has no complex numbers of 128."""
+    arrays: dict[str, Array] = {
+        name: np.ones((2, 3), ALL[name].numpy)
+        for name in ("i2", "i4", "u2", "u4", "f4e2m1", "f6e2m3", "f6e3m2", "c128")
+    }
+    again = decode(memoryview(b"".join(bytes(p) for p in encode(arrays))))
+    for name, array in arrays.items():
+        assert again[name].dtype == np.uint8
+        found = of_bytes(again[name], ALL[name])
+        assert found.dtype == array.dtype and found.shape == array.shape
+        assert found.tobytes() == array.tobytes()
+        assert of_bytes(again[name][:0], ALL[name]).shape == (0, 3)
+    other = np.zeros((2, 3), np.uint8)
+    assert of_bytes(other, ALL["c128"]) is other
 
 
 def test_checksums_of_chunks() -> None:
