@@ -14,7 +14,8 @@ from planish.compiler.expr.nodes import Const, Var, as_expr, le
 from planish.compiler.graph.ir import Array, Graph, GraphBuilder, Value, tensor
 from planish.compiler.graph.reference import run_reference
 from planish.compiler.ops.activations import Relu, Sigmoid
-from planish.compiler.ops.creation import Cast, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.matmul import MatMul

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
+from planish.compiler.dtypes import I64, exact
 
 from .intervals import Facts, of_dtype
 from .linear import linear, order
@@ -207,21 +207,6 @@ def max_again(e: Expr) -> Expr | None:
 
 
 # --------------------------------------------------------------------------------- casts
-
-
-_DIGITS: Final = {BF16: 8, F16: 11, F32: 24, F64: 53}
-_WIDER: Final = {F16: (F32, F64), BF16: (F32, F64), F32: (F64,), F64: ()}
-
-
-def exact(source: DType, target: DType) -> bool:
-    """Whether every value of ``source`` is a value of ``target``."""
-    if source is target or source is BOOL:
-        return True
-    if source.is_float:
-        return target in _WIDER[source]
-    if target.is_float:
-        return source.bits - (source.kind == "i") <= _DIGITS[target]
-    return target.is_int and target.min <= source.min and source.max <= target.max
 
 
 @CHOICE.rule(Cast)

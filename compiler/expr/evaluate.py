@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from planish.compiler.dtypes import DType
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import BOOL, DType, from_numpy
 from planish.compiler.errors import InternalError
 
 from .nodes import (
@@ -112,11 +113,11 @@ def _value(
             return _Value(_typed(_named(name, env, "variable"), dtype))
         case Binary(lhs=x, rhs=y):
             (a, p), (b, q) = done[x], done[y]
-            return _Value(_BINARY[type(e)](a, b), _join(p, q))
+            return _Value(_binary(type(e), a, b, x.dtype), _join(p, q))
         case Not(x):
             return _Value(np.logical_not(done[x].data), done[x].marks)
         case Cast(x, dtype):
-            return _Value(_cast(done[x].data, dtype), done[x].marks)
+            return _Value(converted(done[x].data, dtype)[()], done[x].marks)
         case Select(c, x, y):
             return _select(done[c], done[x], done[y])
         case Load(buffer, indices):
@@ -131,7 +132,10 @@ def _value(
 
 
 def _typed(value: Any, dtype: DType) -> Any:
-    out = np.asarray(value).astype(dtype.numpy)
+    out = np.asarray(value)
+    if out.dtype != dtype.numpy:
+        plain = out.dtype.kind in "iubf" and not dtype.is_float
+        out = out.astype(dtype.numpy) if plain else converted(out, dtype)
     return out if out.ndim else out[()]
 
 
@@ -170,7 +174,7 @@ def _load(e: Load, array: Array, indices: list[_Value]) -> _Value:
             return _Value(np.zeros(shape, e.type.numpy), marks)
         at = [np.clip(i, 0, n - 1) for i, n in zip(at, array.shape, strict=True)]
     data = array[tuple(at)]
-    return _Value(data if data.dtype == e.type.numpy else data.astype(e.type.numpy), marks)
+    return _Value(data if data.dtype == e.type.numpy else converted(data, e.type), marks)
 
 
 def _outside(mark: _Mark) -> InternalError:
@@ -188,19 +192,31 @@ def _shape(mark: _Mark) -> tuple[int, ...]:
     return np.broadcast_shapes(mark.where.shape, *(i.shape for i in mark.indices))
 
 
-def _cast(x: Any, dtype: DType) -> Any:
-    return np.asarray(x).astype(dtype.numpy)[()]
+def _binary(kind: type[Expr], x: Any, y: Any, dtype: DType) -> Any:
+    if not _narrow(dtype):
+        return _BINARY[kind](x, y)
+    out = _BINARY[kind](converted(x, dtype.computed), converted(y, dtype.computed))
+    return out if np.asarray(out).dtype == np.bool_ else converted(out, dtype)[()]
+
+
+def _narrow(dtype: DType) -> bool:
+    """Whether numpy's own arithmetic is not what is meant."""
+    return dtype.bits < 16 and dtype.computed is not dtype
 
 
 def _call(name: str, args: list[Any], dtype: DType) -> Any:
     from .functions import FUNCTIONS
 
     if name == "bitcast":
-        return np.ascontiguousarray(args[0]).view(dtype.numpy).reshape(np.shape(args[0]))[()]
+        data = np.ascontiguousarray(args[0])
+        bits = data != 0 if dtype is BOOL else data.view(dtype.numpy)
+        return bits.reshape(np.shape(args[0]))[()]
     if name not in FUNCTIONS:
         raise InternalError(f"there is no function {name}", op="evaluate")
-    out = np.asarray(FUNCTIONS[name].reference(*map(np.asarray, args)))
-    return out.astype(dtype.numpy)[()]
+    given = [np.asarray(a) for a in args]
+    if _narrow(source := from_numpy(given[0].dtype)):
+        given = [converted(a, source.computed) for a in given]
+    return converted(FUNCTIONS[name].reference(*given), dtype)[()]
 
 
 def _divide(x: Any, y: Any) -> Any:

@@ -5,8 +5,8 @@ primitives (``expand``), and has that expression's value, on every target and in
 Its ``reference`` is the mathematical function rounded once, which the expansion meets within
 ``ulp`` and ``ulp_f64`` units in the last place (where a result is flushed to 0, the doc says so).
 
-f16 and bf16 are computed in f32 and rounded. Operations are counted on f32; a clamp that keeps NaN
-(``max_second``) is one, a ``bitcast`` none.
+Floats below f32 are computed in f32 and rounded. Operations are counted on f32; a clamp that keeps
+NaN (``max_second``) is one, a ``bitcast`` none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, F16, F32
+from planish.compiler.conversion import converted, to_odd
+from planish.compiler.dtypes import from_numpy
 from planish.compiler.errors import TypeCheckError
 
 from . import expansions as e
@@ -63,7 +64,8 @@ def _wide(f: Callable[..., Any]) -> Callable[..., Array]:
         dtype = np.asarray(args[0]).dtype
         wide = np.longdouble if dtype == np.float64 else np.float64
         with np.errstate(all="ignore"):
-            return np.asarray(f(*(np.asarray(a).astype(wide) for a in args))).astype(dtype)
+            out = np.asarray(f(*(np.asarray(a).astype(wide) for a in args)))
+            return out.astype(dtype) if dtype.itemsize == 8 else converted(out, from_numpy(dtype))
 
     return reference
 
@@ -89,10 +91,10 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     dtype = a.dtype
     if dtype == np.float64:
         return _fma_double(a.ravel(), b.ravel(), c.ravel()).reshape(a.shape)
-    out = _to_odd(*_two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)))
+    out = to_odd(*_two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)))
     if dtype.itemsize < 4:
         single = out.astype(np.float32)
-        out = _to_odd(single, out - single)
+        out = to_odd(single, out - single)
     return np.asarray(out.astype(dtype))
 
 
@@ -101,14 +103,6 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)
-
-
-def _to_odd(x: Array, lost: Array) -> Array:
-    """Of x + lost's two neighbours the odd one: rounded once more, it gives the right result."""
-    integer = np.int64 if x.dtype == np.float64 else np.int32
-    even = np.ascontiguousarray(x).view(integer).reshape(x.shape) % 2 == 0
-    nudge = even & (lost != 0) & np.isfinite(x) & np.isfinite(lost)
-    return np.where(nudge, np.nextafter(x, np.copysign(np.inf, lost).astype(x.dtype)), x)
 
 
 def _fma_double(a: Array, b: Array, c: Array) -> Array:
@@ -126,7 +120,7 @@ def _fma_double(a: Array, b: Array, c: Array) -> Array:
     q = a2 * b2 - (((p - a1 * b1) - a2 * b1) - a1 * b2)
     high, low = _two_sum(c, q)
     total, lost = _two_sum(p, high)
-    out = np.asarray(total + _to_odd(*_two_sum(low, lost)))
+    out = np.asarray(total + to_odd(*_two_sum(low, lost)))
     simple = (a == 0) | (b == 0) | ~np.isfinite(a * b + c)
     out = np.where(simple, p + c, out)
     large = np.maximum(np.maximum(abs(a), abs(b)), np.maximum(abs(p), abs(c))) > 1e290
@@ -168,9 +162,8 @@ def _expanded(
         if len(args) != arity or any(a.dtype is not dtype for a in args) or not dtype.is_float:
             given = ", ".join(str(a.dtype) for a in args)
             raise TypeCheckError(f"{name} takes {arity} of one float dtype, not {given}")
-        if dtype is F16 or dtype is BF16:
-            return cast(expansion(*(cast(a, F32) for a in args)), dtype)
-        return expansion(*args)
+        wide = dtype.computed
+        return cast(expansion(*(cast(a, wide) for a in args)), dtype)
 
     return Function(name, arity, _wide(reference), typed, *ulp, operations, doc)
 

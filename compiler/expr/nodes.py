@@ -13,8 +13,11 @@ An expression has a dtype and, given values of its variables and buffers, one va
   NaN if either operand is NaN, and either zero for two zeros.
 - Comparisons with NaN are false, ``!=`` is true. ``select`` evaluates both sides in the abstract: a
   load on the side not chosen is not performed.
-- ``cast`` to an integer truncates towards zero; NaN and values out of range give any value of the
-  type. ``cast`` to bool is ``x != 0``.
+- ``cast`` is what ``conversion`` says: rounded once to floats, towards zero to integers, which are
+  the nearest for values out of range and 0 for NaN. ``cast`` to bool is ``x != 0``. Complex numbers
+  are not cast, and constants of theirs are real.
+- What ``DType.computed`` names another dtype for is computed there and converted back, operation by
+  operation: f16 and the smaller floats in f32, integers of fewer than 8 bits in 8.
 - Operands have no evaluation order, since nothing has an effect.
 
 Identity is structure: compare with ``is``. ``==`` is never overloaded; use ``eq(a, b)``. The
@@ -25,13 +28,13 @@ ranges is the simplifier's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import ALL, BOOL, F32, F64, I64, DType
 from planish.compiler.errors import TypeCheckError
 
@@ -429,10 +432,9 @@ def const(value: Scalar, dtype: DType) -> Const:
     if dtype is BOOL:
         return Const(bool(value), dtype)
     if dtype.is_float:
-        if dtype is F64:
-            return Const(float(value), dtype)
-        with np.errstate(all="ignore"):
-            return Const(float(np.asarray(float(value)).astype(dtype.numpy)), dtype)
+        return Const(float(value if dtype is F64 else converted(float(value), dtype)), dtype)
+    if dtype.kind == "c":
+        return Const(float(value), dtype)
     return Const(wrap(int(value), dtype), dtype)
 
 
@@ -478,13 +480,13 @@ def _arith(cls: type[Binary], fold: Callable[[Any, Any], Any]) -> Callable[[Like
 
     def make(a: Like, b: Like) -> Expr:
         x, y = _pair(a, b, cls.symbol)
-        if x.dtype is BOOL:
-            raise TypeCheckError(f"{cls.symbol} is not defined for bool", node=f"{x!r}")
+        if x.dtype is BOOL or x.dtype.kind == "c":
+            raise TypeCheckError(f"{cls.symbol} is not defined for {x.dtype}", node=f"{x!r}")
         if isinstance(x, Const) and isinstance(y, Const):
             if x.type.is_float:
-                t = x.type.numpy.type
+                t = x.type.computed.numpy.type
                 with np.errstate(all="ignore"):
-                    return Const(float(fold(t(x.value), t(y.value))), x.type)
+                    return const(float(fold(t(x.value), t(y.value))), x.type)
             if not (cls in (Div, FloorDiv, FloorMod) and y.value == 0):
                 return const(fold(x.value, y.value), x.type)
         return cls(x, y)
@@ -647,13 +649,14 @@ def cast(a: Like, dtype: DType) -> Expr:
     x = as_expr(a)
     if x.dtype is dtype:
         return x
-    if isinstance(x, Const):
-        if isinstance(x.value, float) and not dtype.is_float and dtype is not BOOL:
-            if math.isfinite(x.value) and dtype.min <= int(x.value) <= dtype.max:
-                return const(int(x.value), dtype)
-        else:
-            return const(x.value, dtype)
-    return Cast(x, dtype)
+    if "c" in (x.dtype.kind, dtype.kind):
+        raise TypeCheckError(f"{x.dtype} is not converted to {dtype}", node=str(x))
+    if not isinstance(x, Const):
+        return Cast(x, dtype)
+    if dtype.is_discrete or x.type.is_discrete:
+        value = converted(np.asarray(x.value, x.type.computed.numpy), dtype)
+        return Const(value.astype(dtype.computed.numpy).item(), dtype)
+    return const(x.value, dtype)
 
 
 _MAKE: Final[dict[type[Expr], Callable[..., Expr]]] = {

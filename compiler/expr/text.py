@@ -211,6 +211,6 @@ def _dtype(name: str, tree: ast.expr) -> DType:
 def _typed_const(dtype: DType, args: list[ast.expr], tree: ast.expr) -> Const:
     try:
         value = ast.literal_eval(args[0])
-        return n.const(float(value) if dtype.is_float else int(value), dtype)
+        return n.const(int(value) if dtype.is_discrete else float(value), dtype)
     except (ValueError, TypeError, IndexError) as error:
         raise ParseError(f"not a constant of {dtype}", node=ast.unparse(tree)) from error

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, DType
+from planish.compiler.dtypes import exact, from_numpy
 from planish.compiler.ops.activations import Clip, Relu
 from planish.compiler.ops.base import is_one
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.elementwise import Mul
 from planish.compiler.ops.reduction import ReduceMax, ReduceMean
 from planish.compiler.ops.shape import Expand, Reshape
@@ -56,7 +56,7 @@ def _all(array: Any, number: float) -> bool:
     """Whether every element is the number; zeros are told by their sign."""
     if array.size == 0 or array.reshape(-1)[0] != number or not (array == number).all():
         return False
-    if array.dtype.kind in "iub" or number != 0:
+    if from_numpy(array.dtype).is_discrete or number != 0:
         return True
     return bool((np.signbit(array.astype(np.float64)) == (math.copysign(1, number) < 0)).all())
 
@@ -93,7 +93,7 @@ def over_power_of_two(s: Site, node: Node) -> Replacement:
     array = s.array(y)
     if array is None or not node.outputs[0].type.dtype.is_float or array.size == 0:
         return None
-    if array.size > 4096:
+    if array.size > 4096 or array.dtype.itemsize < 2:
         return None
     fraction, exponent = np.frexp(array.astype(np.float64))
     room = 14 if array.dtype.itemsize == 2 else 100
@@ -154,28 +154,11 @@ def cast_through(s: Site, node: Node) -> Replacement:
     inner = s.maker(node.inputs[0], "cast")
     if inner is None or inner.inputs[0] is None:
         return None
-    x, dtype = inner.inputs[0], node.outputs[0].type.dtype
-    if not holds(inner.outputs[0].type.dtype, x.type.dtype):
+    x, op = inner.inputs[0], node.op
+    if not exact(x.type.dtype, inner.outputs[0].type.dtype):
         return None
-    return x if x.type.dtype is dtype else s.make(Cast(dtype), x)
-
-
-_DIGITS: Final = {BF16: 8, F16: 11, F32: 24, F64: 53}
-
-
-def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of ``narrow`` is one of ``wide``."""
-    if narrow is wide or narrow is BOOL:
-        return True
-    if wide is BOOL:
-        return False
-    if wide.is_float:
-        if not narrow.is_float:
-            return wide is not F16 and narrow.bits - (narrow.kind == "i") <= _DIGITS[wide]
-        return wide.bits > narrow.bits
-    if narrow.is_float:
-        return False
-    return wide.min <= narrow.min and narrow.max <= wide.max
+    assert isinstance(op, Cast)
+    return x if op.is_identity(x.type.dtype) else s.make(op, x)
 
 
 # ------------------------------------------------------------------------------------ clipping

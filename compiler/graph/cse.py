@@ -55,10 +55,10 @@ def _sample(array: Array) -> bytes:
 def _equal(a: Array, b: Array) -> bool:
     if a is b or (a.ctypes.data == b.ctypes.data and a.strides == b.strides):
         return True
+    if not a.ndim or a.dtype.itemsize > 8:
+        return a.tobytes() == b.tobytes()
     kind = f"u{a.dtype.itemsize}"
-    return (
-        bool(np.array_equal(a.view(kind), b.view(kind))) if a.ndim else a.tobytes() == b.tobytes()
-    )
+    return bool(np.array_equal(a.view(kind), b.view(kind)))
 
 
 def _reading(graph: Graph, same: dict[Value, Value]) -> Graph:

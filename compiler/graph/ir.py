@@ -321,7 +321,7 @@ class GraphBuilder:
 def content_of(array: Array) -> Content | None:
     """The content of a constant: of small integer and bool ones whose numbers are all ``i64``."""
     dtype = from_numpy(array.dtype)
-    if dtype.is_float or array.size > MAX_CONTENT:
+    if not dtype.is_discrete or array.size > MAX_CONTENT:
         return None
     if dtype is BOOL:
         return tuple(Const(bool(x), BOOL) for x in array.ravel())
@@ -331,7 +331,7 @@ def content_of(array: Array) -> Content | None:
 
 def checked_content(type: TensorType, content: Content | None) -> Content | None:
     """Known content in normal form; None if it is large or a number does not fit the dtype."""
-    if content is None or len(content) > MAX_CONTENT or type.dtype.is_float:
+    if content is None or len(content) > MAX_CONTENT or not type.dtype.is_discrete:
         return None
     found = tuple(map(normal, content))
     if type.dtype is not BOOL:

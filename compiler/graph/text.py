@@ -32,7 +32,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import ALL, I64, DType
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import ALL, F32, I64, DType, from_numpy
 from planish.compiler.errors import InternalError, ParseError, PlanishError
 from planish.compiler.expr import text as expr_text
 from planish.compiler.expr.nodes import Const, Expr, dtype_named
@@ -167,15 +168,18 @@ def show_attribute(value: Any) -> str:
 
 
 def _number(x: Any) -> str:
+    if isinstance(x, complex):
+        return f"complex({_number(x.real)}, {_number(x.imag)})"
     if isinstance(x, float) and not math.isfinite(x):
         return "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
     return repr(x)
 
 
 def _numbers(array: Array) -> str:
+    dtype = from_numpy(array.dtype)
     items = array.ravel().tolist()
-    if array.dtype.kind not in "biu":
-        items = [float(x) if array.dtype.itemsize != 4 else float(str(x)) for x in array.ravel()]
+    if dtype.is_float:
+        items = [float(x) if dtype is not F32 else float(str(x)) for x in array.ravel()]
     texts = [_number(x) for x in items]
     return texts[0] if array.ndim == 0 else f"[{', '.join(texts)}]"
 
@@ -337,6 +341,8 @@ class _Parser:
                 return -math.inf
             case ast.Tuple(items) | ast.List(items):
                 return tuple(self.literal(i) for i in items)
+            case ast.Call(ast.Name("complex"), [real, imaginary], []):
+                return complex(self.literal(real), self.literal(imaginary))
         try:
             return ast.literal_eval(tree)
         except (ValueError, TypeError, SyntaxError, MemoryError) as error:
@@ -350,7 +356,8 @@ class _Parser:
             return self.arrays[value]
         shape = [int(d.value) for d in type.shape if isinstance(d, Const)]
         try:
-            array = np.array(value, type.dtype.numpy).reshape(shape)
+            array = np.array(value, type.dtype.computed.numpy).reshape(shape)
+            array = converted(array, type.dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise self.fail(f"not a constant of {type}: {error}", tree) from error
         array.flags.writeable = False

@@ -82,7 +82,7 @@ class _Verifier:
         self.type(value.type, where)
         content = value.content
         if content is not None:
-            if value.type.dtype.is_float or value.type.size != len(content):
+            if not value.type.dtype.is_discrete or value.type.size != len(content):
                 raise self.fail(f"{len(content)} elements are known of {value!r}", where)
             kind = BOOL if value.type.dtype is BOOL else I64
             if any(e.dtype is not kind for e in content):

@@ -158,7 +158,7 @@ def known_by_reference(
     """Contents computed by the reference, where all is small, known and no float."""
     nothing: tuple[Content | None, ...] = (None,) * len(outputs)
     for out in outputs:
-        if out.dtype.is_float or out.size is None or out.size > MAX_CONTENT:
+        if not out.dtype.is_discrete or out.size is None or out.size > MAX_CONTENT:
             return nothing
     arrays: list[Array | None] = []
     for t, c in zip(types, inputs, strict=True):

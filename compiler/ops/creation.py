@@ -1,14 +1,13 @@
-"""Operators that make tensors of numbers, choose between tensors and convert them."""
+"""Operators that make tensors of numbers, and choose between tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, I32, I64, U8, DType
+from planish.compiler.dtypes import BOOL, F32, I32, I64, DType
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import number, numbers
@@ -49,7 +48,7 @@ class Range(Op):
         self, inputs: tuple[Content | None, ...], outputs: tuple[TensorType, ...]
     ) -> tuple[Content | None, ...]:
         count = number(self.count)
-        if count is None or count > MAX_CONTENT or self.dtype.is_float:
+        if count is None or count > MAX_CONTENT or not self.dtype.is_discrete:
             return (None,)
         return (tuple(self.start + self.delta * k for k in range(count)),)
 
@@ -104,7 +103,7 @@ class ConstantOfShape(Op):
         self, inputs: tuple[Content | None, ...], outputs: tuple[TensorType, ...]
     ) -> tuple[Content | None, ...]:
         size = outputs[0].size
-        if size is None or size > MAX_CONTENT or outputs[0].dtype.is_float:
+        if size is None or size > MAX_CONTENT or not outputs[0].dtype.is_discrete:
             return (None,)
         one = self.value if self.value.dtype is BOOL else n.cast(self.value, I64)
         return ((one,) * size,)
@@ -152,7 +151,7 @@ class Where(Op):
         self, inputs: tuple[Content | None, ...], outputs: tuple[TensorType, ...]
     ) -> tuple[Content | None, ...]:
         size = outputs[0].size
-        if size is None or size > MAX_CONTENT or outputs[0].dtype.is_float:
+        if size is None or size > MAX_CONTENT or not outputs[0].dtype.is_discrete:
             return (None,)
         items = []
         for c in inputs:
@@ -170,63 +169,4 @@ class Where(Op):
         yield cls(), [bools(2, 1, 1), ints(3, 1), ints(4)]
 
 
-@dataclass(frozen=True)
-class Cast(Op):
-    """Converted to another dtype.
-
-    A float becomes the integer towards zero; what no integer of the dtype is near to (NaN too) may
-    become any. A number becomes true if it is not 0; a wide integer wraps around in a narrow one.
-
-    Shape: x [...] -> dtype [...].
-    Source: ONNX Cast-28.
-    """
-
-    name = "cast"
-
-    dtype: DType
-
-    def infer(self, x: TensorType) -> TensorType:
-        return x.with_dtype(self.dtype)
-
-    def compute(self, x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *i: n.cast(x[i], self.dtype), self.name)
-
-    def content(
-        self, inputs: tuple[Content | None, ...], outputs: tuple[TensorType, ...]
-    ) -> tuple[Content | None, ...]:
-        (x,) = inputs
-        if x is None or self.dtype.is_float:
-            return (None,)
-        narrow = self.dtype is not BOOL and self.dtype.bits < 32
-        if narrow and not all(isinstance(e, Const) or e.dtype is BOOL for e in x):
-            return (None,)
-        return (tuple(self.of_known(e) for e in x),)
-
-    def of_known(self, e: Expr) -> Expr:
-        if self.dtype is BOOL:
-            return e if e.dtype is BOOL else n.ne(e, 0)
-        if e.dtype is BOOL:
-            return n.select(e, 1, 0)
-        return as_expr(n.wrap(int(e.value), self.dtype)) if isinstance(e, Const) else e
-
-    def reference(self, x: Array) -> Array:
-        with np.errstate(all="ignore"):
-            if self.dtype is BOOL:
-                return np.asarray(np.not_equal(x, x.dtype.type(0)))
-            return x.astype(self.dtype.numpy)
-
-    @classmethod
-    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
-        yield cls(I64), [f32(3, 5, low=-9.0, high=9.0)]
-        yield cls(F16), [f32(3, 5)]
-        yield cls(BF16), [f32(3, 5)]
-        yield cls(F32), [f32(4).astype(np.float16)]
-        yield cls(F32), [f32(4).astype(ml_dtypes.bfloat16)]
-        yield cls(F32), [bools(4)]
-        yield cls(BOOL), [np.array([0.0, -0.0, 0.5, np.nan, np.inf], np.float32)]
-        yield cls(BOOL), [ints(5, low=-1, high=2)]
-        yield cls(U8), [ints(6, low=-300, high=600, dtype="int32")]
-        yield cls(F32), [ints(4, low=-(2**40), high=2**40)]
-
-
-__all__ = ["Cast", "ConstantOfShape", "Range", "Where"]
+__all__ = ["ConstantOfShape", "Range", "Where"]

@@ -1,6 +1,7 @@
 """Operators that act element by element, with numpy's broadcasting; arithmetic among them.
 
-Elements of f16 and bf16 are computed in f32 and rounded once.
+Elements of f16, bf16 and the floats of fewer bits are computed in f32 and rounded once, integers of
+fewer than 8 bits in 8.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, DType
+from planish.compiler.dtypes import BF16, BOOL, F32, F64, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Expr
 from planish.compiler.graph.ir import Array, Content, TensorType
@@ -24,7 +25,7 @@ from .sampling import bools, extremes, f32, ints, special
 
 def wide(dtype: DType) -> DType:
     """The dtype to compute in."""
-    return F32 if dtype in (F16, BF16) else dtype
+    return dtype.computed
 
 
 def widen(x: Expr) -> Expr:
@@ -33,8 +34,8 @@ def widen(x: Expr) -> Expr:
 
 
 def widened(x: Array) -> Array:
-    """An array for the references to compute on: f16 and bf16 as f32."""
-    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+    """An array for the references to compute on: floats below f32 as f32."""
+    return x.astype(from_numpy(x.dtype).computed.numpy)
 
 
 def broadcasts_to(shape: tuple[Expr, ...], target: tuple[Expr, ...]) -> bool:

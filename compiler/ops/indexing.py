@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F32, I64
+from planish.compiler.dtypes import BOOL, I64, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, numbers
@@ -283,7 +283,7 @@ class CumSum(Op):
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         axis = self.axis % x.rank
-        wide = F32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
+        wide = x.dtype.computed
 
         def element(*i: Expr) -> Expr:
             here, k = i[axis], i[-1]
@@ -302,7 +302,7 @@ class CumSum(Op):
     def reference(self, x: Array) -> Array:
         y = np.moveaxis(x, self.axis, 0)
         y = y[::-1] if self.reverse else y
-        wide = np.float32 if y.dtype.itemsize == 2 and y.dtype.kind not in "iu" else y.dtype
+        wide = from_numpy(y.dtype).computed.numpy
         out = np.cumsum(y, 0, dtype=wide).astype(x.dtype)
         if self.exclusive:
             out = np.concatenate([np.zeros_like(out[:1]), out[:-1]])

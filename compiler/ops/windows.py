@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, F16, F32, DType
+from planish.compiler.dtypes import DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Like, Scalar, as_expr
@@ -44,7 +44,7 @@ def is_zero(dim: Dim) -> bool:
 
 def wide(dtype: DType) -> DType:
     """The dtype to accumulate in."""
-    return F32 if dtype in (F16, BF16) else dtype
+    return dtype.computed if dtype.is_float else dtype
 
 
 def plus(dim: Expr, amount: Like) -> Expr:

@@ -29,8 +29,9 @@ from planish.compiler.expr.nodes import (
 )
 
 from .builder import Builder, Level
+from .conversions import Conversions
 from .isa import Isa
-from .operations import LOGIC, Operations, integer_test
+from .operations import LOGIC, integer_test
 from .values import Val, constant, ramp, scalar_type
 
 # The dimensions and indices that i64 are for do not overflow; other integers wrap around.
@@ -58,7 +59,8 @@ def _is_integer(e: Expr) -> bool:
         if len(_integer_only) > 200_000:
             _integer_only.clear()
         found = _integer_only[e] = all(
-            not x.dtype.is_float
+            x.dtype.is_discrete
+            and not x.dtype.is_packed
             and not isinstance(x, Load | Call)
             and (not isinstance(x, Cast) or (x.dtype.is_int and x.operand.dtype.is_int))
             for x in n.walk(e)
@@ -85,7 +87,7 @@ class Scope:
     lanes: int = 0
 
 
-class Expressions(Operations):
+class Expressions(Conversions):
     """Emits expressions; ``load`` is given by the memory side.
 
     ``memo`` holds what an expression's evaluation has found so far, one dictionary for each

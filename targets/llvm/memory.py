@@ -209,6 +209,7 @@ class Memory(Expressions):
     def _load_at(self, buffer: Buffer, pointer: str, lanes: int, guards: tuple[Val, ...]) -> Val:
         """A load under guards."""
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
+        align = buffer.dtype.alignment
         t = lanes_type(element, lanes)
         mask: Val | None = None
         for g in guards:
@@ -221,10 +222,10 @@ class Memory(Expressions):
             name = f"llvm.masked.load.{type_suffix(element, lanes)}.p0"
             self.b.module.declare(name, t, "ptr", f"<{lanes} x i1>", t)
             text = self.b.emit(
-                f"call {t} @{name}(ptr align {size} {pointer}, {mask.typed}, {t} zeroinitializer)"
+                f"call {t} @{name}(ptr align {align} {pointer}, {mask.typed}, {t} zeroinitializer)"
             )
         else:
-            text = self.b.emit(f"load {t}, ptr {pointer}, align {size}")
+            text = self.b.emit(f"load {t}, ptr {pointer}, align {align}")
         if buffer.dtype is BOOL:
             zero = "zeroinitializer" if lanes else "0"
             text = self.b.emit(f"icmp ne {t} {text}, {zero}")
@@ -283,7 +284,7 @@ class Memory(Expressions):
         lanes = self.scope.lanes
         if lanes and access.stride == 1:
             align = 0
-            if nontemporal and buffer.dtype.bits * lanes % 128 == 0:
+            if nontemporal and buffer.dtype.bytes * lanes % 16 == 0:
                 align = self._alignment(buffer, indices, access)
             self._store_at(buffer, self._at(name, access), self.widen(v, lanes), align)
         elif lanes and access.stride != 0:
@@ -318,7 +319,7 @@ class Memory(Expressions):
 
         ``nontemporal`` is the alignment in bytes of one past the caches, 0 for another.
         """
-        align = buffer.dtype.bytes
+        align = buffer.dtype.alignment
         if buffer.dtype is BOOL:
             t = lanes_type("i8", v.lanes)
             typed = f"{t} {self.b.emit(f'zext {v.typed} to {t}')}"

@@ -1,7 +1,8 @@
 """Arithmetic on values in registers, scalars and vectors alike.
 
-float16 and bfloat16 are kept as their bits, ``i16``, and computed with in float32: each operation
-rounds to the type, as its meaning demands, and copies are exact on every CPU.
+Floats below float32 and integers of fewer than 8 bits are kept as their bits and computed with in
+another type (``DType.computed``): each operation rounds to the type, as its meaning demands, and
+copies are exact on every CPU. Complex numbers are their bits, too, and only moved.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, U16, U32, DType
+from planish.compiler.dtypes import BOOL, F32, F64, U8, DType
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Binary, Compare, Scalar
@@ -29,8 +30,8 @@ _SHIFTS: Final = ("shift_left", "shift_right")
 
 
 def low(dtype: DType) -> bool:
-    """Whether a float is computed with in float32."""
-    return dtype is F16 or dtype is BF16
+    """Whether a value is computed with in another type."""
+    return dtype.computed is not dtype
 
 
 class Operations:
@@ -38,6 +39,14 @@ class Operations:
 
     def __init__(self, builder: Builder, isa: Isa) -> None:
         self.b, self.isa = builder, isa
+
+    def convert(self, v: Val, dtype: DType) -> Val:
+        """A value in another dtype."""
+        raise NotImplementedError
+
+    def widened(self, *values: Val) -> list[Val]:
+        """Values in the type that theirs is computed in."""
+        return [self.convert(v, v.dtype.computed) for v in values]
 
     def choose(self, c: Val, x: Val, y: Val) -> Val:
         """x where c holds, else y."""
@@ -65,8 +74,11 @@ class Operations:
         return Val(found, v.dtype, lanes)
 
     def compare(self, kind: type[Compare], x: Val, y: Val) -> Val:
+        """A comparison of two values of one type."""
+        if x.dtype.kind == "c":
+            raise CodegenError(f"{kind.symbol} is not defined for {x.dtype}", op="llvm")
         if low(x.dtype):
-            x, y = self.convert(x, F32), self.convert(y, F32)
+            x, y = self.widened(x, y)
         if x.dtype.is_float:
             text = f"fcmp {_FCMP[kind]} {x.typed}, {y.text}"
         else:
@@ -76,8 +88,10 @@ class Operations:
     def binary(self, kind: type[Binary], x: Val, y: Val) -> Val:
         """An operation on two values of one type."""
         t = x.dtype
+        if t.kind == "c":
+            raise CodegenError(f"{kind.symbol} is not defined for {t}", op="llvm")
         if low(t):
-            return self.convert(self.binary(kind, self.convert(x, F32), self.convert(y, F32)), t)
+            return self.convert(self.binary(kind, *self.widened(x, y)), t)
         emit = self.b.emit
         if kind is n.Min or kind is n.Max:
             return self._extreme(kind is n.Max, x, y)
@@ -180,8 +194,7 @@ class Operations:
         lanes, t = max(x.lanes, y.lanes, z.lanes), x.dtype
         x, y, z = (self.widen(v, lanes) for v in (x, y, z))
         if low(t):  # the product is exact in float32
-            wide = [self.convert(v, F32) for v in (x, y, z)]
-            return self.convert(self.accumulate(*wide), t)
+            return self.convert(self.accumulate(*self.widened(x, y, z)), t)
         if self.isa.fma:
             return self.intrinsic("llvm.fma", [x, y, z])
         if t is F32:
@@ -220,11 +233,13 @@ class Operations:
         emit, x = self.b.emit, args[0]
         if name == "bitcast":
             target = Val("", dtype, x.lanes).type
+            if BOOL in (x.dtype, dtype) and x.dtype is not dtype:  # a bool is a bit here
+                byte = Val(x.text, x.dtype if x.dtype is BOOL else U8, x.lanes)
+                return Val(self.convert(byte, BOOL if dtype is BOOL else U8).text, dtype, x.lanes)
             text = x.text if target == x.type else emit(f"bitcast {x.typed} to {target}")
             return Val(text, dtype, x.lanes)
         if low(x.dtype):
-            wide = [self.convert(a, F32) for a in args]
-            return self.convert(self.call(name, wide, F32 if low(dtype) else dtype), dtype)
+            return self.convert(self.call(name, self.widened(*args), dtype.computed), dtype)
         if x.dtype.is_float:
             return self._float_call(name, args, dtype)
         if name == "neg":
@@ -294,115 +309,6 @@ class Operations:
 
     def _stepped(self, x: Val, kind: type[Binary], step: Val, where: Val) -> Val:
         return self.choose(where, self.binary(kind, x, step), x)
-
-    # -------------------------------------------------------------------------- conversions
-
-    def convert(self, v: Val, dtype: DType) -> Val:
-        """A value in another dtype."""
-        source, emit = v.dtype, self.b.emit
-        if source is dtype:
-            return v
-        if low(source):
-            return self.convert(self._extended(v), dtype)
-        if dtype is BOOL:
-            if source.is_float:
-                zero = constant(0.0, source, v.lanes)
-                return Val(emit(f"fcmp une {v.typed}, {zero.text}"), BOOL, v.lanes)
-            zero = constant(0, source, v.lanes)
-            return Val(emit(f"icmp ne {v.typed}, {zero.text}"), BOOL, v.lanes)
-        if source is BOOL and dtype.is_float:
-            return self.choose(v, constant(1.0, dtype, v.lanes), constant(0.0, dtype, v.lanes))
-        if low(dtype):
-            return self._shortened(self.convert(v, F32), dtype)
-        target = Val("", dtype, v.lanes).type
-        how = _conversion(source, dtype)
-        if how is None:
-            return Val(v.text, dtype, v.lanes)
-        if how.startswith("llvm."):
-            types = (type_suffix(scalar_type(t), v.lanes) for t in (dtype, source))
-            full = ".".join((how, *types))
-            self.b.module.declare(full, target, v.type)
-            return Val(emit(f"call {target} @{full}({v.typed})"), dtype, v.lanes)
-        return Val(emit(f"{how} {v.typed} to {target}"), dtype, v.lanes)
-
-    def _word(self, how: str, x: Val, y: int) -> Val:
-        """An operation on the bits of a float32 and a constant."""
-        return Val(self.b.emit(f"{how} {x.typed}, {constant(y, U32, x.lanes).text}"), U32, x.lanes)
-
-    def _extended(self, v: Val) -> Val:
-        """A float16 or bfloat16 as float32, exactly."""
-        lanes = v.lanes
-        if v.dtype is F16 and self.isa.halves:
-            half = self.b.emit(f"bitcast {v.typed} to {lanes_type('half', lanes)}")
-            text = self.b.emit(
-                f"fpext {lanes_type('half', lanes)} {half} to {Val('', F32, lanes).type}"
-            )
-            return Val(text, F32, lanes)
-        word = self.convert(Val(v.text, U16, lanes), U32)
-        if v.dtype is BF16:
-            return self.call("bitcast", [self._word("shl", word, 16)], F32)
-        size = self._word("shl", self._word("and", word, 0x7FFF), 13)
-        scaled = self.binary(
-            n.Mul, self.call("bitcast", [size], F32), constant(2.0**112, F32, lanes)
-        )
-        out = self.call("bitcast", [scaled], U32)
-        special = self.compare(n.Le, constant(0x7C00 << 13, U32, lanes), size)
-        out = self.choose(special, self._word("or", out, 0x7F800000), out)
-        sign = self._word("shl", self._word("and", word, 0x8000), 16)
-        return self.call("bitcast", [self.call("bit_or", [out, sign], U32)], F32)
-
-    def _shortened(self, v: Val, dtype: DType) -> Val:
-        """A float32 rounded to float16 or bfloat16, to even."""
-        lanes = v.lanes
-        if dtype is F16 and self.isa.halves:
-            t = lanes_type("half", lanes)
-            half = self.b.emit(f"fptrunc {v.typed} to {t}")
-            return Val(self.b.emit(f"bitcast {t} {half} to {lanes_type('i16', lanes)}"), F16, lanes)
-        word = self.call("bitcast", [v], U32)
-        out = self._to_bfloat(v, word) if dtype is BF16 else self._to_half(word)
-        return Val(self.convert(out, U16).text, dtype, lanes)
-
-    def _to_bfloat(self, v: Val, word: Val) -> Val:
-        odd = self._word("and", self._word("lshr", word, 16), 1)
-        near = self._word("lshr", self.binary(n.Add, self._word("add", word, 0x7FFF), odd), 16)
-        quiet = self._word("or", self._word("lshr", word, 16), 0x40)
-        return self.choose(self.call("is_nan", [v], BOOL), quiet, near)
-
-    def _to_half(self, word: Val) -> Val:
-        lanes = word.lanes
-
-        def number(value: int) -> Val:
-            return constant(value, U32, lanes)
-
-        size = self._word("and", word, 0x7FFFFFFF)
-        odd = self._word("and", self._word("lshr", size, 13), 1)
-        # 0xC8000FFF: the exponent's bias from 127 to 15, and almost half of the last place
-        normal = self._word(
-            "lshr", self.binary(n.Add, self._word("add", size, 0xC8000FFF), odd), 13
-        )
-        half = constant(0.5, F32, lanes)  # adding it shifts subnormals into their place
-        moved = self.binary(n.Add, self.call("bitcast", [size], F32), half)
-        small = self._word("sub", self.call("bitcast", [moved], U32), 0x3F000000)
-        nan = self.compare(n.Lt, number(0x7F800000), size)
-        big = self.choose(nan, number(0x7E00), number(0x7C00))
-        out = self.choose(self.compare(n.Lt, size, number(113 << 23)), small, normal)
-        out = self.choose(self.compare(n.Le, number(143 << 23), size), big, out)
-        sign = self._word("lshr", self._word("and", word, 0x80000000), 16)
-        return self.call("bit_or", [out, sign], U32)
-
-
-def _conversion(source: DType, target: DType) -> str | None:
-    if source.is_float and target.is_float:
-        return "fpext" if target.bits > source.bits else "fptrunc"
-    if source.is_float:  # saturating: defined for every value, NaN gives 0
-        return f"llvm.fpto{'s' if target.kind == 'i' else 'u'}i.sat"
-    if target.is_float:
-        return "sitofp" if source.kind == "i" else "uitofp"
-    if source is BOOL:
-        return "zext"
-    if target.bits == source.bits:
-        return None
-    return "trunc" if target.bits < source.bits else "sext" if source.kind == "i" else "zext"
 
 
 def integer_test(kind: type[Compare], signed: bool) -> str:

@@ -9,16 +9,17 @@ from typing import Final
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import BOOL, DType
 from planish.compiler.expr.nodes import Scalar
 
-# float16 and bfloat16 are their bits: see ``operations``.
-_TYPES: Final = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
+# Other floats, small integers and complex numbers are their bits: see ``operations``.
+_TYPES: Final = {"f32": "float", "f64": "double", "bool": "i1"}
 
 
 def scalar_type(dtype: DType) -> str:
     """The type of one element in a register."""
-    return _TYPES.get(dtype.name) or f"i{dtype.bits}"
+    return _TYPES.get(dtype.name) or f"i{8 * dtype.bytes}"
 
 
 def memory_type(dtype: DType) -> str:
@@ -58,13 +59,16 @@ def literal(value: Scalar, dtype: DType) -> str:
     """A constant of one element."""
     if dtype is BOOL:
         return "true" if value else "false"
-    if dtype.is_float and dtype.bits == 16:
-        number = int(np.asarray(value).astype(dtype.numpy).view(np.int16))
-    elif dtype.is_float:
+    if dtype.name in ("f32", "f64"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+    if dtype.computed is not dtype or dtype.kind == "c":
+        plain = np.asarray(value, dtype.computed.numpy)
+        bits = plain if dtype.kind == "c" else converted(plain, dtype)
+        number = int.from_bytes(bits.tobytes(), "little")
     else:
         number = int(value)
-    return str(number - (1 << dtype.bits) if number >= 1 << (dtype.bits - 1) else number)
+    width = 8 * dtype.bytes
+    return str(number - (1 << width) if number >= 1 << (width - 1) else number)
 
 
 def is_nan(v: Val) -> bool:

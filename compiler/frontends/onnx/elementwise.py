@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL
+from planish.compiler.dtypes import BOOL, from_numpy
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops import activations, compare, elementwise, power, unary
 from planish.compiler.ops.base import Op
@@ -111,7 +111,7 @@ def scalar(array: Array | None) -> float | int | None:
     if array is None or array.size != 1:
         return None
     value = array.reshape(())
-    return int(value) if array.dtype.kind in "iub" else float(value)
+    return int(value) if from_numpy(array.dtype).is_discrete else float(value)
 
 
 @handles("Mod", 10, 13, 28)

@@ -227,7 +227,8 @@ def pad(r: NodeReader) -> Value:
         if operand is not None and (known := r.array(2)) is not None and known.size == 1:
             if operand.type.dtype is not x.type.dtype:
                 raise r.fail(f"the value {operand!r} is not {x.type.dtype}")
-            fill, operand = plain(known), None
+            if x.type.dtype.kind != "c":  # an attribute has no imaginary part
+                fill, operand = plain(known), None
         given = r.optional(3) if r.version >= 18 else None
         if given is None or r.array(3) is not None:
             pads = r.content(1, "the pads", signed=True)
@@ -264,8 +265,8 @@ def _pads_by_axis(r: NodeReader, axes: Value, rank: int) -> Content:
 
 def plain(array: Array) -> float | int | bool:
     """The only element of an array as a Python number."""
-    one = array.reshape(())
-    return one.item() if array.dtype.kind in "biuf" else float(one)
+    one: float | int | bool = array.reshape(()).item()
+    return one
 
 
 @handles("CumSum", 11, 14)

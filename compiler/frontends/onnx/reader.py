@@ -196,7 +196,7 @@ class NodeReader:
     def array_of(self, value: Value) -> Array | None:
         """A value's elements, if they are known numbers."""
         found = self.builder.constants.get(value)
-        if found is None and value.content is not None and not value.type.dtype.is_float:
+        if found is None and value.content is not None and value.type.dtype.is_discrete:
             numbers = [e.value for e in value.content if isinstance(e, Const)]
             shape = [int(d.value) for d in value.type.shape if isinstance(d, Const)]
             if len(numbers) == len(value.content) and len(shape) == value.type.rank:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 
 from planish.compiler.dtypes import DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import ceildiv, divide, normal, number, same, volume
 from planish.compiler.graph.ir import MAX_CONTENT, Array, Value, unify
-from planish.compiler.ops.creation import Cast, ConstantOfShape, Range, Where
+from planish.compiler.ops.conversion import ROUND_MODES, BitCast, Cast
+from planish.compiler.ops.creation import ConstantOfShape, Range, Where
 from planish.compiler.ops.shape import (
     Concat,
     Expand,
@@ -233,36 +235,44 @@ def where(r: NodeReader) -> Value:
     return r.one(Where(), *(r.input(k) for k in range(3)))
 
 
-@handles("Cast", 6, 9, 13, 19, *LATE, 28)
+@handles("Cast", 1, 6, 9, 13, 19, *LATE, 28)
 def cast(r: NodeReader) -> Value:
-    """Versions differ in dtypes, and in options for those of 8 bits."""
-    ignored_cast_options(r)
-    return converted(r, r.input(0), dtype_of(r.required("to"), "attribute to"))
+    """Versions differ in dtypes, and in options for floats of 8 bits; 1 names the dtype."""
+    to = r.required("to")
+    if r.version == 1:
+        codes = dict(onnx.TensorProto.DataType.items())
+        if (name := str(to).upper()) not in codes:
+            raise r.fail(f"attribute to is {to!r}, which is no element type")
+        to = codes[name]
+    return converted(r, r.input(0), dtype_of(to, "attribute to"))
 
 
 def converted(r: NodeReader, x: Value, dtype: DType) -> Value:
     """x in another dtype; at once for a few numbers, which may be a shape's."""
-    if x.type.dtype is dtype:
+    saturate = r.attribute("saturate", 1) if r.version >= 19 else 1
+    round_mode = r.attribute("round_mode", "up") if r.version >= 24 else "up"
+    if saturate not in (0, 1):
+        raise r.fail(f"attribute saturate is {saturate}, not 0 or 1")
+    op = Cast.of(dtype, bool(saturate), round_mode)
+    if op.is_identity(x.type.dtype):
         return x
     known = r.array(0)
-    if known is not None and known.size <= MAX_CONTENT:
-        return r.constant(Cast(dtype).reference(known), r.output_names[0])
-    return r.one(Cast(dtype), x)
+    if known is not None and known.size <= MAX_CONTENT and round_mode in ROUND_MODES:
+        return r.constant(op.reference(known), r.output_names[0])
+    return r.one(op, x)
 
 
-def ignored_cast_options(r: NodeReader) -> None:
-    """Options that concern 8-bit floats alone, which have no dtype here."""
-    if r.version >= 19:
-        r.attribute("saturate")
-    if r.version >= 24:
-        r.attribute("round_mode")
-
-
-@handles("CastLike", 15, 19, *LATE)
+@handles("CastLike", 15, 19, *LATE, 28)
 def cast_like(r: NodeReader) -> Value:
     """As Cast, to the other input's dtype."""
-    ignored_cast_options(r)
     return converted(r, r.input(0), r.input(1).type.dtype)
+
+
+@handles("BitCast", 26)
+def bit_cast(r: NodeReader) -> Value:
+    """To a dtype of the same width."""
+    dtype = dtype_of(r.required("to"), "attribute to")
+    return r.one(BitCast(dtype), r.input(0))
 
 
 @handles("ConstantOfShape", 9, 20, *LATE)
@@ -280,8 +290,7 @@ def constant_of_shape(r: NodeReader) -> Value:
 
 def scalar(array: Array) -> Const:
     """The only element of an array, in its dtype."""
-    item = array.reshape(()).item() if array.dtype.kind in "biuf" else float(array.reshape(()))
-    return n.const(item, from_numpy(array.dtype))
+    return n.const(array.reshape(()).item(), from_numpy(array.dtype))
 
 
 @handles("Range", 11, 27)

@@ -11,28 +11,16 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from planish.compiler.dtypes import (
-    BF16,
-    BOOL,
-    F16,
-    F32,
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    DType,
-)
+from planish.compiler import dtypes as t
+from planish.compiler.dtypes import BOOL, DType
 from planish.compiler.errors import ImportModelError
 from planish.compiler.graph.ir import Array
 
 DTYPES: Final[dict[int, DType]] = {
-    1: F32, 2: U8, 3: I8, 4: U16, 5: I16, 6: I32, 7: I64, 9: BOOL, 10: F16, 11: F64, 12: U32,
-    13: U64, 16: BF16,
+    1: t.F32, 2: t.U8, 3: t.I8, 4: t.U16, 5: t.I16, 6: t.I32, 7: t.I64, 9: BOOL, 10: t.F16,
+    11: t.F64, 12: t.U32, 13: t.U64, 14: t.C64, 15: t.C128, 16: t.BF16, 17: t.F8E4M3FN,
+    18: t.F8E4M3FNUZ, 19: t.F8E5M2, 20: t.F8E5M2FNUZ, 21: t.U4, 22: t.I4, 23: t.F4E2M1,
+    24: t.F8E8M0, 25: t.U2, 26: t.I2, 27: t.F6E2M3, 28: t.F6E3M2,
 }  # fmt: skip
 
 MAX_BYTES: Final = 1 << 40  # of one tensor: none is larger, and nothing overflows
@@ -71,24 +59,44 @@ def decode(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> 
     shape, count = checked_shape(tensor.dims, dtype.bytes, where)
     if tensor.HasField("segment"):
         raise ImportModelError(f"{where} is a segment of a tensor, which is not supported")
+    size = stored_bytes(dtype, count)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        raw: Any = _external(tensor, count * dtype.bytes, where, folder)
+        raw: Any = _external(tensor, size, where, folder)
     elif tensor.HasField("raw_data"):
         raw = np.frombuffer(tensor.raw_data, np.uint8)
     else:
         return _typed(tensor, dtype, count, where).reshape(shape)
-    if raw.size != count * dtype.bytes:
+    if raw.size != size:
         raise ImportModelError(
-            f"{where} has {raw.size} bytes of data, "
-            f"{list(shape)} of {dtype} takes {count * dtype.bytes}"
+            f"{where} has {raw.size} bytes of data, {list(shape)} of {dtype} takes {size}"
         )
+    if dtype.is_packed:
+        return unpacked(raw, dtype, count).reshape(shape)
     if dtype is BOOL:  # a byte may be any number
         flags: Array = np.not_equal(raw, 0)
         return flags.reshape(shape)
-    if raw.ctypes.data % dtype.bytes:
+    if raw.ctypes.data % dtype.alignment:
         raw = raw.copy()
     array = raw.view(dtype.numpy.newbyteorder("<"))
     return np.asarray(array).astype(dtype.numpy, copy=False).reshape(shape)
+
+
+def stored_bytes(dtype: DType, count: int) -> int:
+    """Bytes that so many elements take in a file."""
+    return -(-count * dtype.bits // 8) if dtype.is_packed else count * dtype.bytes
+
+
+def unpacked(raw: Array, dtype: DType, count: int) -> Array:
+    """Elements that lie in bytes one after the other, each one's low bits first."""
+    period = 3 if dtype.bits == 6 else 1  # bytes that hold a whole number of elements
+    data = np.zeros(-(-raw.size // period) * period, np.uint8)
+    data[: raw.size] = raw
+    words = np.zeros(data.size // period, np.uint32)
+    for k in range(period):
+        words |= data[k::period].astype(np.uint32) << (8 * k)
+    shifts = np.arange(0, 8 * period, dtype.bits, dtype=np.uint32)
+    bits = (words[:, None] >> shifts) & np.uint32((1 << dtype.bits) - 1)
+    return bits.reshape(-1)[:count].astype(np.uint8).view(dtype.numpy)
 
 
 def checked_shape(dims: Sequence[int], item: int, where: str) -> tuple[tuple[int, ...], int]:
@@ -113,19 +121,29 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
     "i64": ("int64_data", "int64"),
     "u64": ("uint64_data", "uint64"),
     "u32": ("uint64_data", "uint64"),
+    "c64": ("float_data", "float32"),
+    "c128": ("double_data", "float64"),
 }
 
 
 def _typed(tensor: onnx.TensorProto, dtype: DType, count: int, where: str) -> Array:
     field, kind = _FIELDS.get(dtype.name, ("int32_data", "int32"))
     data = getattr(tensor, field)
-    if len(data) != count:
+    packed = dtype.is_packed and dtype.bits != 6
+    length = stored_bytes(dtype, count) if packed else 2 * count if dtype.kind == "c" else count
+    if len(data) != length:
         raise ImportModelError(
-            f"{where} has {len(data)} numbers in {field}, {list(tensor.dims)} takes {count}"
+            f"{where} has {len(data)} numbers in {field}, {list(tensor.dims)} takes {length}"
         )
-    wide = np.fromiter(data, kind, count)
-    if dtype.is_float and dtype.bits == 16:  # the bits of the number
-        return wide.astype(np.uint16).view(dtype.numpy)
+    wide = np.fromiter(data, kind, length)
+    if packed:  # a byte in each number
+        return unpacked(wide.astype(np.uint8), dtype, count)
+    if dtype.bits == 6:
+        return (wide & 0x3F).astype(np.uint8).view(dtype.numpy)
+    if dtype.is_float and dtype.bits <= 16:  # the bits of the number
+        return wide.astype(f"u{dtype.bytes}").view(dtype.numpy)
+    if dtype.kind == "c":
+        return wide.view(dtype.numpy)
     if dtype is BOOL:
         return np.asarray(np.not_equal(wide, 0))
     narrow = wide.astype(dtype.numpy, copy=False)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from planish.compiler.dtypes import ALL, BOOL
-from planish.compiler.expr.choice import exact
 from planish.compiler.expr.intervals import Interval
 from planish.compiler.expr.nodes import Var
 from planish.compiler.expr.rewrite import STATEMENT
@@ -49,31 +46,3 @@ def test_choice(text, expected):
     out = simplify(parse(text, STATEMENT), RANGES)
     assert show(out) == expected
     assert simplify(out, RANGES) is out
-
-
-@pytest.mark.parametrize("source", ALL.values(), ids=str)
-@pytest.mark.parametrize("target", ALL.values(), ids=str)
-def test_exact_is_there_and_back(source, target):
-    """Values that need all digits, or the ends of the range, survive."""
-    if not exact(source, target) or source is BOOL:
-        return
-    if source.is_float:
-        values = [(1 + 2.0**-k) * 2.0**e for k in range(53) for e in (-8, 8)]
-        x = np.array([np.inf, *values, *(-v for v in values)], np.float64).astype(source.numpy)
-    else:
-        x = np.array([source.min, source.min + 1, 1, source.max - 1, source.max], source.numpy)
-    there = x.astype(target.numpy)
-    assert np.array_equal(there.astype(source.numpy), x)
-    assert np.array_equal(np.sign(there.astype(np.float64)), np.sign(x.astype(np.float64)))
-
-
-EXACT = """
-bool-i8 i8-i16 u8-i16 u16-f32 i32-f64 u8-f16 i8-bf16 f16-f32 bf16-f32 f32-f64""".split()  # noqa: SIM905
-INEXACT = """
-i8-u8 u8-i8 i64-f64 i16-f16 u16-bf16 f16-bf16 bf16-f16 f64-f32 f32-i64 i8-bool""".split()  # noqa: SIM905
-
-
-@pytest.mark.parametrize("pair", [*EXACT, *INEXACT])
-def test_exact(pair):
-    source, target = (ALL[t] for t in pair.split("-"))
-    assert exact(source, target) is (pair in EXACT)

@@ -123,6 +123,8 @@ def test_names_must_have_values():
 def test_dtypes(dtype):
     assert evaluate(const(1, dtype), {}).dtype == dtype.numpy
     for target in ALL.values():
+        if "c" in (dtype.kind, target.kind):
+            continue
         assert evaluate(Cast(const(1, dtype), target), {}) == 1
 
 

@@ -20,8 +20,9 @@ from planish.compiler.ops.activations import Clip, HardSigmoid, Relu, Sigmoid, T
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.channel_normalization import BatchNorm, GroupNorm, InstanceNorm
 from planish.compiler.ops.compare import Greater
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.convolution import Conv, ConvTranspose
-from planish.compiler.ops.creation import Cast, Where
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Div, Max, Min, Mul, Sub
 from planish.compiler.ops.indexing import Gather, Slice
 from planish.compiler.ops.matmul import MatMul

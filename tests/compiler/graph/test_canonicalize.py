@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from planish.compiler.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64
-from planish.compiler.graph.canonicalize import canonicalize, holds
+from planish.compiler.graph.canonicalize import canonicalize
 
 from .tables import check, unchanged
 
@@ -515,11 +514,3 @@ def test_bounds_out_of_order_stay() -> None:
         y: f32[n, 4] = clip(a, low=4.0, high=5.0)
     """,
     )
-
-
-def test_which_dtypes_hold_which() -> None:
-    assert holds(F64, F32) and holds(F32, F16) and holds(F32, BF16) and holds(I64, BOOL)
-    assert holds(F32, I16) and holds(F64, I32) and holds(BF16, U8) and holds(I16, U8)
-    assert not holds(F16, F32) and not holds(F16, BF16) and not holds(BF16, F16)
-    assert not holds(F32, I32) and not holds(I8, U8) and not holds(I64, U64)
-    assert not holds(BOOL, I8) and not holds(I64, F32)

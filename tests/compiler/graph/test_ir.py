@@ -26,7 +26,7 @@ from planish.compiler.graph.ir import (
 )
 from planish.compiler.graph.verify import verify
 from planish.compiler.ops.activations import Relu
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.elementwise import Add
 from planish.compiler.ops.shape import Concat, Reshape, ShapeOf, Split
 

@@ -15,7 +15,8 @@ from planish.compiler.graph.ir import Graph, GraphBuilder, tensor
 from planish.compiler.graph.text import parse, show, show_node
 from planish.compiler.graph.verify import verify
 from planish.compiler.ops.base import Op
-from planish.compiler.ops.creation import Cast, Range
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Range
 from planish.compiler.ops.elementwise import Add
 from planish.compiler.ops.padding import Pad
 from planish.compiler.ops.registry import load_operators

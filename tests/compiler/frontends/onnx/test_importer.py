@@ -168,9 +168,9 @@ def broken(**changes: Any) -> onnx.ModelProto:
         ({"raw_data": b""}, "has 0 bytes of data"),
         ({"floats": [1.0]}, "has 1 numbers in float_data"),
         ({"data_type": 77}, "unknown element type 77"),
-        ({"data_type": TensorProto.COMPLEX64}, "COMPLEX64, which are not supported"),
         ({"data_type": TensorProto.STRING}, "STRING, which are not supported"),
-        ({"data_type": TensorProto.INT4}, "INT4, which are not supported"),
+        ({"data_type": TensorProto.UNDEFINED}, "UNDEFINED, which are not supported"),
+        ({"data_type": TensorProto.INT4}, "has 24 bytes of data, .* of i4 takes 3"),
     ],
 )
 def test_broken_initialisers(changes: dict[str, Any], message: str) -> None:
@@ -312,7 +312,6 @@ def test_malformed_graphs(change: Callable[[onnx.GraphProto], Any], message: str
 def test_inputs_that_are_no_tensors() -> None:
     for info, message in (
         (helper.make_tensor_value_info("s", TensorProto.STRING, [1]), "'s' has elements of STRING"),
-        (helper.make_tensor_value_info("c", TensorProto.COMPLEX64, [1]), "'c' has .*COMPLEX64"),
         (helper.make_tensor_value_info("r", FLOAT, None), "the rank of input 'r'"),
         (helper.make_tensor_sequence_value_info("q", FLOAT, [1]), "'q' is no tensor .sequence"),
         (helper.make_tensor_value_info("h", FLOAT, [2**40, 2**40]), "no memory holds"),
