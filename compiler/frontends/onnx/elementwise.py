@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, from_numpy
+from planish.compiler.dtypes import from_numpy
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops import activations, compare, elementwise, power, unary
 from planish.compiler.ops.base import Op
@@ -228,31 +228,6 @@ def _mean(r: NodeReader) -> Value:
     if r.input_count == 1:
         return total
     return r.one(elementwise.Div(), total, r.constant(np.array(r.input_count, dtype.numpy)))
-
-
-@handles("Dropout", 7, 10, 12, 13, 22)
-def _dropout(r: NodeReader) -> list[Value]:
-    """In inference: the input itself, and a mask that keeps everything."""
-    x = r.input(0)
-    ratio: float | int | None
-    if r.version < 12:
-        ratio = r.attribute("ratio", 0.5)
-    else:
-        r.attribute("seed")
-        ratio = scalar(r.array(1)) if r.optional(1) is not None else 0.5
-        if (mode := r.optional(2)) is not None:
-            training = scalar(r.array(2))
-            if training is None:
-                raise r.fail(f"training_mode ({mode!r}) depends on the data")
-            if training and ratio != 0:
-                raise r.fail("training is not supported", hint="export the model for inference")
-    outputs = [x]
-    if any(r.output_names[1:]):
-        full = elementwise.FullLike(True, BOOL)
-        if r.version < 10:
-            full = elementwise.FullLike(1.0, x.type.dtype)
-        outputs.append(step(r, full, x))
-    return outputs
 
 
 __all__ = ["scalar", "step"]
