@@ -11,7 +11,8 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, as_expr
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops.compare import Equal, Greater, IsNaN
-from planish.compiler.ops.creation import Cast, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Div, Mul, Sub
 from planish.compiler.ops.indexing import Gather, Slice
 from planish.compiler.ops.padding import Pad

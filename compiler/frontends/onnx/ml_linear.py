@@ -12,7 +12,8 @@ from planish.compiler.expr.nodes import as_expr
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops.activations import Clip, Sigmoid, Tanh
 from planish.compiler.ops.compare import Greater, GreaterOrEqual
-from planish.compiler.ops.creation import Cast, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, FullLike, Mul, Sub
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.power import Pow

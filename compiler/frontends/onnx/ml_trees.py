@@ -16,7 +16,8 @@ from planish.compiler.dtypes import F32, F64, I64, DType
 from planish.compiler.expr import nodes as n
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops.compare import Greater, IsInf
-from planish.compiler.ops.creation import Cast, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Div, Sub
 from planish.compiler.ops.indexing import Gather, Slice
 from planish.compiler.ops.reduction import ReduceMax, ReduceMin, ReduceSum

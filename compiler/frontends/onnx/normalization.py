@@ -10,7 +10,7 @@ import numpy as np
 from planish.compiler.dtypes import BF16, F16, F32, F64, DType
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops import channel_normalization, normalization, softmax
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.elementwise import Add, Mul, Sub
 from planish.compiler.ops.reduction import ReduceMean
 from planish.compiler.ops.shape import Reshape

@@ -9,8 +9,8 @@ from __future__ import annotations
 from planish.compiler.dtypes import F32, I16, I32, U8, DType
 from planish.compiler.expr.nodes import as_expr
 from planish.compiler.graph.ir import Value
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.convolution import Conv
-from planish.compiler.ops.creation import Cast
 from planish.compiler.ops.elementwise import Div, Mul, Sub
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.quantization import (

@@ -18,7 +18,8 @@ from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.compare import GreaterOrEqual, Less, LessOrEqual, Not, Or
-from planish.compiler.ops.creation import Cast, Range, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Range, Where
 from planish.compiler.ops.elementwise import Div, FullLike, Min, Mul, Sub
 from planish.compiler.ops.indexing import CumSum
 from planish.compiler.ops.randomness import RandomNormal, RandomUniform

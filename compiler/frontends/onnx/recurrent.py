@@ -9,7 +9,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.elementwise import Add, Mul, Sub
 from planish.compiler.ops.gates import DEFAULTS, Activation
 from planish.compiler.ops.indexing import Slice

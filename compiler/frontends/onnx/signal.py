@@ -15,7 +15,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import number
 from planish.compiler.graph.ir import Array, Value, unify
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.elementwise import Mul
 from planish.compiler.ops.indexing import Slice
 from planish.compiler.ops.matmul import MatMul
