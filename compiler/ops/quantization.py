@@ -8,22 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, F16, F32, F64, I8, I16, I32, U8, U16, DType
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import (
+    BF16,
+    F4E2M1,
+    F8E4M3FN,
+    F8E5M2,
+    F8E8M0,
+    F16,
+    F32,
+    F64,
+    FLOAT8,
+    I2,
+    I4,
+    I8,
+    I16,
+    I32,
+    U4,
+    U8,
+    U16,
+    DType,
+    from_numpy,
+)
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, assume, unify
 from planish.compiler.loop import te
 
 from .base import Op, broadcast, broadcast_indices, is_one
+from .conversion import Cast
 from .elementwise import broadcasts_to, call, wide, widened
 from .reduction import reduce_over
 from .sampling import f32, ints, special
 
-_KINDS = (U8, I8, U16, I16)
+
+def is_quantized(dtype: DType) -> bool:
+    """Whether tensors are quantised to a dtype: integers up to 16 bits, floats up to 8."""
+    if dtype.is_int:
+        return dtype.bits <= 16
+    return dtype.is_float and dtype.bits <= 8 and dtype is not F8E8M0
 
 
 def saturated(x: Expr, dtype: DType, zero: Expr | None) -> Expr:
@@ -41,11 +67,26 @@ def saturated(x: Expr, dtype: DType, zero: Expr | None) -> Expr:
     return n.cast(inside if zero is None else inside + n.cast(zero, I32), dtype)
 
 
-def saturated_array(x: Array, dtype: DType, zero: Any = 0) -> Array:
+def stored(x: Expr, dtype: DType, zero: Expr | None, saturate: bool = True) -> Expr:
+    """``x + zero`` as the nearest of ``dtype``."""
+    if dtype.is_int:
+        return saturated(x, dtype, zero)
+    moved = x if zero is None else x + n.cast(zero, x.dtype)
+    return Cast.of(dtype, saturate, "up").element(moved)
+
+
+def stored_array(x: Array, dtype: DType, zero: Array | None, saturate: bool = True) -> Array:
     """The same by numpy."""
-    near = np.rint(x.astype(np.float64)) + np.asarray(zero, np.float64)
+    if not dtype.is_int:
+        moved = x if zero is None else x + zero.astype(x.dtype)
+        if saturate and dtype.layout is not None:
+            moved = np.clip(moved, -dtype.layout.largest, dtype.layout.largest)
+        return converted(moved, dtype)
+    near = np.rint(x.astype(np.float64))
+    near = near if zero is None else near + zero.astype(np.float64)
     near = np.where(np.isnan(near), dtype.min, near)
-    return np.asarray(np.clip(near, dtype.min, dtype.max)).astype(dtype.numpy)
+    whole = np.clip(near, dtype.min, dtype.max).astype(np.int64)
+    return np.asarray(whole.astype(dtype.numpy))
 
 
 @dataclass(frozen=True)
@@ -57,7 +98,7 @@ class _Scaled(Op):
     block: int = 0  # elements along the axis to a scale; 0: the scales are a vector
 
     def check_scales(self, x: TensorType, scale: TensorType, zero: TensorType | None) -> None:
-        if zero is not None:
+        if zero is not None and not scale.size == zero.size == 1:
             if zero.rank != scale.rank:
                 raise self.fail(f"the scale is {scale}, the zero point {zero}")
             for d, e in zip(scale.shape, zero.shape, strict=True):
@@ -108,8 +149,9 @@ class _Scaled(Op):
 class Quantize(_Scaled):
     """x / scale, rounded to the nearest integer (the even one of two), plus the zero point.
 
-    What lies beyond the range of ``dtype`` becomes its end. The quotient is rounded to
-    ``precision``, if given, else to the dtype of the scale.
+    What lies beyond the range of ``dtype`` becomes its end. A ``dtype`` of floats is rounded to as
+    Cast does, ``saturate`` being its option. The quotient is rounded to ``precision``, if given,
+    else to the dtype of the scale (of x, if that is f8e8m0).
 
     Shape: x [...] number, scale [], [n] or [..., ceil(n / block), ...], zero point of ``dtype`` and
         the scale's shape or none -> dtype [...].
@@ -120,11 +162,12 @@ class Quantize(_Scaled):
     name = "quantize"
 
     precision: DType | None = None
+    saturate: bool = True
 
     def infer(self, x: TensorType, scale: TensorType, zero: TensorType | None = None) -> TensorType:
-        if self.dtype not in _KINDS:
+        if not is_quantized(self.dtype):
             raise self.fail(f"cannot quantise to {self.dtype}")
-        if not (x.dtype.is_float or x.dtype is I32) or x.dtype is F64:
+        if x.dtype not in (F16, BF16, F32, I32):
             raise self.fail(f"is not defined for {x.dtype}")
         if scale.dtype.kind not in "fi":
             raise self.fail(f"scales are {scale.dtype}")
@@ -133,12 +176,16 @@ class Quantize(_Scaled):
         self.check_scales(x, scale, zero)
         return x.with_dtype(self.dtype)
 
-    def rounds_to(self, scale: DType) -> DType:
+    def rounds_to(self, x: DType, scale: DType) -> DType:
         """The dtype of the quotient."""
-        return self.precision or (scale if scale.is_float else F64)
+        if self.precision is not None:
+            return self.precision
+        if scale is F8E8M0:
+            scale = x
+        return scale if scale.is_float else F64
 
     def compute(self, x: te.Tensor, scale: te.Tensor, zero: te.Tensor | None = None) -> te.Tensor:
-        precision = self.rounds_to(scale.dtype)
+        precision = self.rounds_to(x.dtype, scale.dtype)
         inner = wide(precision)
 
         def quotient(value: Expr, by: Expr) -> Expr:
@@ -147,23 +194,18 @@ class Quantize(_Scaled):
 
         def element(*i: Expr) -> Expr:
             ratio = quotient(x[i], self.element(scale, x, i))
-            return saturated(ratio, self.dtype, None if zero is None else self.element(zero, x, i))
+            at = None if zero is None else self.element(zero, x, i)
+            return stored(ratio, self.dtype, at, self.saturate)
 
         return te.compute(x.shape, element, self.name)
 
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
         by = self.spread(scale, x)
-        precision = self.precision or (None if scale.dtype.kind in "iu" else self._of(scale))
-        if precision is None:
-            ratio = x.astype(np.float64) / by.astype(np.float64)
-        else:
-            a, b = (widened(np.asarray(v).astype(precision.numpy)) for v in (x, by))
-            ratio = np.asarray(a / b).astype(precision.numpy)
-        return saturated_array(ratio, self.dtype, 0 if zero is None else self.spread(zero, x))
-
-    @staticmethod
-    def _of(scale: Array) -> DType:
-        return next(t for t in (F16, BF16, F32, F64) if t.numpy == scale.dtype)
+        precision = self.rounds_to(from_numpy(x.dtype), from_numpy(scale.dtype))
+        a, b = (widened(converted(v, precision)) for v in (x, by))
+        ratio = converted(np.asarray(a / b), precision)
+        at = None if zero is None else self.spread(zero, x)
+        return stored_array(widened(ratio), self.dtype, at, self.saturate)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -186,14 +228,21 @@ class Quantize(_Scaled):
             [x.astype("float16"), by.astype("float16"), np.array(7, "uint8")],
         )
         yield cls(I8), [ints(5, low=-900, high=900, dtype="int32"), np.array(3.5, "float32"), None]
+        for dtype in (U4, I4, I2):
+            yield cls(dtype), [x / 8, by, converted(np.array(1), dtype)]
+        for dtype in (*FLOAT8, F4E2M1):
+            yield cls(dtype), [x, np.array(1.5, "float32"), None]
+        yield cls(F8E4M3FN, saturate=False), [x * 100, np.array(1.5, "float32"), None]
+        yield cls(F8E5M2), [x, converted(by, F8E8M0), converted(np.array(0), F8E5M2)]
 
 
 @dataclass(frozen=True)
 class Dequantize(_Scaled):
     """(x - zero point) * scale.
 
-    Shape: x [...], scale [], [n] or [..., ceil(n / block), ...], zero point of x's dtype and the
-        scale's shape or none -> dtype [...].
+    Shape: x [...] of integers up to 32 bits or floats up to 8, scale [], [n] or
+        [..., ceil(n / block), ...], zero point of x's dtype and the scale's shape or none
+        -> dtype [...].
     Errors: TypeCheckError if scales do not fit x.
     Source: ONNX DequantizeLinear-28.
     """
@@ -203,7 +252,7 @@ class Dequantize(_Scaled):
     def infer(self, x: TensorType, scale: TensorType, zero: TensorType | None = None) -> TensorType:
         if not self.dtype.is_float:
             raise self.fail(f"gives floats, not {self.dtype}")
-        if not x.dtype.is_int or x.dtype.bits > 32:
+        if not is_quantized(x.dtype) and x.dtype is not I32:
             raise self.fail(f"is not defined for {x.dtype}")
         if not scale.dtype.is_float:
             raise self.fail(f"scales are {scale.dtype}")
@@ -216,19 +265,21 @@ class Dequantize(_Scaled):
         inner = wide(self.dtype)
 
         def element(*i: Expr) -> Expr:
-            value = n.cast(x[i], I32)
+            between = I32 if x.dtype.is_int else inner
+            value = n.cast(x[i], between)
             if zero is not None:
-                value = value - n.cast(self.element(zero, x, i), I32)
+                value = value - n.cast(self.element(zero, x, i), between)
             by = n.cast(self.element(scale, x, i), inner)
             return n.cast(n.cast(value, inner) * by, self.dtype)
 
         return te.compute(x.shape, element, self.name)
 
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
-        value = x.astype(np.int32)
-        if zero is not None:
-            value = value - self.spread(zero, x).astype(np.int32)
         inner = wide(self.dtype).numpy
+        between = np.dtype(np.int32) if from_numpy(x.dtype).is_int else inner
+        value = x.astype(between)
+        if zero is not None:
+            value = value - self.spread(zero, x).astype(between)
         return np.asarray(value.astype(inner) * self.spread(scale, x).astype(inner)).astype(
             self.dtype.numpy
         )
@@ -243,6 +294,10 @@ class Dequantize(_Scaled):
         yield cls(F32, 0, 2), [x.astype("int16"), f32(2, 4), None]
         yield cls(F16), [x, f32(1, low=0.1, high=0.2).astype("float16"), np.array([3], "uint8")]
         yield cls(BF16), [x, f32().astype(BF16.numpy), None]
+        few = f32(3, 4, low=-6.0, high=7.0)
+        for dtype in (U4, I4, I2, *FLOAT8, F4E2M1):
+            yield cls(F32), [converted(few, dtype), f32(), converted(np.array(1), dtype)]
+        yield cls(F32), [converted(few, F8E4M3FN), converted(f32(low=0.1), F8E8M0), None]
 
 
 @dataclass(frozen=True)
@@ -251,7 +306,8 @@ class Requantize(Op):
 
     What lies beyond the range of ``dtype`` becomes its end.
 
-    Shape: x i32 [...], scale float and zero point of ``dtype`` that broadcast to it -> dtype [...].
+    Shape: x i32 or f32 [...], scale float and zero point of ``dtype`` that broadcast to it
+        -> dtype [...].
     Errors: TypeCheckError if they do not broadcast, or for other dtypes.
     Source: ONNX QLinearMatMul-21, QLinearConv-10.
     """
@@ -261,7 +317,7 @@ class Requantize(Op):
     dtype: DType
 
     def infer(self, x: TensorType, scale: TensorType, zero: TensorType | None = None) -> TensorType:
-        if self.dtype not in _KINDS or x.dtype is not I32:
+        if not is_quantized(self.dtype) or x.dtype not in (I32, F32):
             raise self.fail(f"makes {self.dtype} of {x.dtype}")
         if not scale.dtype.is_float:
             raise self.fail(f"scales are {scale.dtype}")
@@ -278,13 +334,13 @@ class Requantize(Op):
         def element(*i: Expr) -> Expr:
             by = n.cast(scale[broadcast_indices(i, scale.shape)], F32)
             at = None if zero is None else zero[broadcast_indices(i, zero.shape)]
-            return saturated(n.cast(x[i], F32) * by, self.dtype, at)
+            return stored(n.cast(x[i], F32) * by, self.dtype, at)
 
         return te.compute(x.shape, element, self.name)
 
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
         product = x.astype(np.float32) * scale.astype(np.float32)
-        return saturated_array(product, self.dtype, 0 if zero is None else zero)
+        return stored_array(product, self.dtype, zero)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -292,6 +348,7 @@ class Requantize(Op):
         yield cls(U8), [x, np.array(0.02, "float32"), np.array(128, "uint8")]
         yield cls(I8), [x, f32(4, low=0.0, high=0.1), ints(dtype="int8")]
         yield cls(I8), [x, f32(3, 1, low=0.0, high=0.1), None]
+        yield cls(F8E4M3FN), [f32(3, 4), f32(4), converted(np.array(0), F8E4M3FN)]
 
 
 @dataclass(frozen=True)
@@ -309,7 +366,7 @@ class QuantizationRange(Op):
     dtype: DType = U8
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
-        if x.dtype is not F32 or self.dtype not in _KINDS:
+        if x.dtype is not F32 or self.dtype not in (U8, I8):
             raise self.fail(f"makes {self.dtype} of {x.dtype}")
         return TensorType(F32, ()), TensorType(self.dtype, ())
 
@@ -340,7 +397,7 @@ class QuantizationRange(Op):
         steps = np.float32(self.dtype.max - self.dtype.min)
         scale = np.asarray(np.float32(1) if span == 0 else span / steps)
         start = np.float32(self.dtype.min) - least / scale
-        return scale, saturated_array(np.asarray(start), self.dtype)
+        return scale, stored_array(np.asarray(start), self.dtype, None)
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:

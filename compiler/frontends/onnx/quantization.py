@@ -1,12 +1,12 @@
 """ONNX's quantised operators.
 
 Products of quantised tensors are those of their elements less the zero points, in i16, added up in
-i32; a zero point that is known to be 0 costs nothing.
+i32; a zero point that is known to be 0 costs nothing. Floats of 8 bits are multiplied in f32.
 """
 
 from __future__ import annotations
 
-from planish.compiler.dtypes import F32, I16, I32, U8, DType
+from planish.compiler.dtypes import F32, FLOAT8, I16, I32, U8, DType
 from planish.compiler.expr.nodes import as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.conversion import Cast
@@ -38,8 +38,7 @@ def quantize_linear(r: NodeReader) -> Value:
     x, scale, zero = r.input(0), r.input(1), r.optional(2)
     axis = int(r.attribute("axis", 1)) if r.version >= 13 else 1
     block, dtype, precision = 0, None, None
-    if r.version >= 19:
-        r.attribute("saturate")  # of float8 alone
+    saturate = bool(r.attribute("saturate", 1)) if r.version >= 19 else True
     if r.version >= 21:
         block, dtype = int(r.attribute("block_size", 0)), _dtype(r, "output_dtype")
     if r.version >= 23:
@@ -47,7 +46,8 @@ def quantize_linear(r: NodeReader) -> Value:
     if dtype is not None and zero is not None and zero.type.dtype is not dtype:
         raise r.fail(f"output_dtype is {dtype}, the zero point {zero!r}")
     out = dtype or (zero.type.dtype if zero is not None else U8)
-    return r.one(Quantize(out, axis, block, precision), x, scale, zero)
+    op = Quantize(out, axis, block, precision, saturate or out not in FLOAT8)
+    return r.one(op, x, scale, zero)
 
 
 @handles("DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28)
@@ -103,6 +103,12 @@ def operands(
     r: NodeReader, a: Value, b: Value, zeros: tuple[int, int], behind: tuple[int, int]
 ) -> tuple[Value, Value]:
     """Both operands less their zero points, in one dtype."""
+    if a.type.dtype in FLOAT8 and b.type.dtype in FLOAT8:
+        left, right = (
+            step(r, Sub(), step(r, Cast(F32), v), step(r, Cast(F32), vector(r, r.input(z), k)))
+            for v, z, k in zip((a, b), zeros, behind, strict=True)
+        )
+        return left, right
     for v in (a, b):
         if not v.type.dtype.is_int or v.type.dtype.bits != 8:
             raise r.fail(f"operand {v!r} is neither i8 nor u8")
@@ -126,7 +132,7 @@ def _product(r: NodeReader, a: int, a_zero: int, b: int, b_zero: int) -> Value:
     if column:
         right = step(r, Reshape((*right.type.shape, as_expr(1))), right)
     left, right = operands(r, left, right, (a_zero, b_zero), (1, 0))
-    y = step(r, MatMul(result=I32), left, right)
+    y = step(r, MatMul(result=None if left.type.dtype is F32 else I32), left, right)
     if not row and not column:
         return y
     shape = y.type.shape
