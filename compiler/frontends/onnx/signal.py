@@ -23,6 +23,7 @@ from planish.compiler.ops.padding import Pad
 from planish.compiler.ops.shape import Concat, Reshape, Transpose
 from planish.compiler.ops.signal import ComplexMul, CosineWindow, Dft, Frames, MelWeights
 
+from .dynamic import axes_of
 from .elementwise import step
 from .reader import NodeReader, handles
 from .tensors import dtype_of
@@ -44,12 +45,14 @@ def _scalar(r: NodeReader, index: int, what: str) -> Expr:
 def dft(r: NodeReader) -> Value:
     """The axis an attribute in version 17, then an input."""
     x = r.input(0)
+    rank = x.type.rank
     if r.version < 20:
         axis = int(r.attribute("axis", 1))
+    elif r.optional(2) is None:
+        axis = -2
     else:
-        axis = r.ints(2, "the axis")[0] if r.optional(2) is not None else -2
+        (axis,) = axes_of(r, 2, "the axis", rank)
     inverse, onesided = bool(r.attribute("inverse", 0)), bool(r.attribute("onesided", 0))
-    rank = x.type.rank
     if not -rank <= axis < rank:
         raise r.fail(f"axis {axis} is out of range for rank {rank}")
     axis %= rank
