@@ -40,7 +40,8 @@ handles("LogSoftmax", 1, 11, 13)(_softmax(softmax.LogSoftmax))
 handles("Hardmax", 1, 11, 13)(_softmax(softmax.Hardmax))
 
 
-def _stash(r: NodeReader) -> DType:
+def stash_of(r: NodeReader) -> DType:
+    """The dtype of statistics."""
     kind = r.attribute("stash_type", 1)
     if kind not in _STASH:
         raise r.fail(f"attribute stash_type is {kind}, no float dtype")
@@ -53,7 +54,7 @@ def _layer_norm(r: NodeReader) -> Sequence[Value]:
         int(r.attribute("axis", -1)),
         float(r.attribute("epsilon", 1e-5)),
         any(r.output_names[1:]),
-        _stash(r),
+        stash_of(r),
     )
     outputs = r.apply(op, r.input(0), r.input(1), r.optional(2))
     return outputs[: max(1, len(r.output_names))]
@@ -62,7 +63,7 @@ def _layer_norm(r: NodeReader) -> Sequence[Value]:
 @handles("RMSNormalization", 23)
 def _rms_norm(r: NodeReader) -> Value:
     op = normalization.RMSNorm(
-        int(r.attribute("axis", -1)), float(r.attribute("epsilon", 1e-5)), _stash(r)
+        int(r.attribute("axis", -1)), float(r.attribute("epsilon", 1e-5)), stash_of(r)
     )
     return r.one(op, r.input(0), r.input(1))
 
@@ -125,7 +126,7 @@ def _instance_norm(r: NodeReader) -> Value:
 @handles("GroupNormalization", 18, 21)
 def _group_norm(r: NodeReader) -> Value:
     x = r.input(0)
-    if r.version >= 21 and _stash(r) is F64 and x.type.dtype is not F64:
+    if r.version >= 21 and stash_of(r) is F64 and x.type.dtype is not F64:
         raise r.fail(f"stash_type float64 is not supported for {x.type.dtype}")
     op = channel_normalization.GroupNorm(
         int(r.required("num_groups")), float(r.attribute("epsilon", 1e-5)), r.version < 21

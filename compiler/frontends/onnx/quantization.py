@@ -34,14 +34,18 @@ def _dtype(r: NodeReader, name: str) -> DType | None:
 
 @handles("QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28)
 def quantize_linear(r: NodeReader) -> Value:
-    """One axis since version 13, blocks and output_dtype since 21, precision since 23."""
+    """One axis since version 13, blocks and output_dtype since 21, precision since 23.
+
+    ONNX Runtime's own version 1 has blocks too.
+    """
     x, scale, zero = r.input(0), r.input(1), r.optional(2)
-    axis = int(r.attribute("axis", 1)) if r.version >= 13 else 1
+    version = 21 if r.version == 1 else r.version
+    axis = int(r.attribute("axis", 1)) if version >= 13 else 1
     block, dtype, precision = 0, None, None
-    saturate = bool(r.attribute("saturate", 1)) if r.version >= 19 else True
-    if r.version >= 21:
+    saturate = bool(r.attribute("saturate", 1)) if version >= 19 else True
+    if version >= 21:
         block, dtype = int(r.attribute("block_size", 0)), _dtype(r, "output_dtype")
-    if r.version >= 23:
+    if version >= 23:
         precision = _dtype(r, "precision")
     if dtype is not None and zero is not None and zero.type.dtype is not dtype:
         raise r.fail(f"output_dtype is {dtype}, the zero point {zero!r}")
@@ -54,9 +58,10 @@ def quantize_linear(r: NodeReader) -> Value:
 def dequantize_linear(r: NodeReader) -> Value:
     """One axis since version 13, blocks since 21, output_dtype since 23."""
     x, scale, zero = r.input(0), r.input(1), r.optional(2)
-    axis = int(r.attribute("axis", 1)) if r.version >= 13 else 1
-    block = int(r.attribute("block_size", 0)) if r.version >= 21 else 0
-    dtype = _dtype(r, "output_dtype") if r.version >= 23 else None
+    version = 21 if r.version == 1 else r.version
+    axis = int(r.attribute("axis", 1)) if version >= 13 else 1
+    block = int(r.attribute("block_size", 0)) if version >= 21 else 0
+    dtype = _dtype(r, "output_dtype") if version >= 23 else None
     return r.one(Dequantize(dtype or scale.type.dtype, axis, block), x, scale, zero)
 
 
@@ -73,17 +78,16 @@ def dynamic_quantize_linear(r: NodeReader) -> list[Value]:
 # ------------------------------------------------------------------------------------ products
 
 
-def centred(r: NodeReader, x: Value, index: int, behind: int = 0) -> Value | None:
-    """An operand less the zero point of input ``index``, in i16; None if there is none but 0.
+def centred(r: NodeReader, x: Value, zero: Value | None, behind: int = 0) -> Value | None:
+    """An operand less its zero point, in i16; None if there is none but 0.
 
     ``behind``: the axes of x behind the one that a vector of zero points runs along.
     """
-    zero = r.optional(index)
     if zero is None:
         return None
     if zero.type.dtype is not x.type.dtype:
         raise r.fail(f"the zero point is {zero!r}, the operand {x!r}")
-    known = r.array(index)
+    known = r.array_of(zero)
     if known is not None and not known.any():
         return None
     wide = step(r, Cast(I16), vector(r, zero, behind))
@@ -99,26 +103,36 @@ def vector(r: NodeReader, v: Value, behind: int) -> Value:
     return v
 
 
-def operands(
-    r: NodeReader, a: Value, b: Value, zeros: tuple[int, int], behind: tuple[int, int]
+def operands_of(
+    r: NodeReader,
+    a: Value,
+    b: Value,
+    a_zero: Value | None,
+    b_zero: Value | None,
+    behind: tuple[int, int],
 ) -> tuple[Value, Value]:
     """Both operands less their zero points, in one dtype."""
+    pairs = ((a, a_zero, behind[0]), (b, b_zero, behind[1]))
     if a.type.dtype in FLOAT8 and b.type.dtype in FLOAT8:
-        left, right = (
-            step(r, Sub(), step(r, Cast(F32), v), step(r, Cast(F32), vector(r, r.input(z), k)))
-            for v, z, k in zip((a, b), zeros, behind, strict=True)
-        )
+        left, right = (_float_centred(r, *pair) for pair in pairs)
         return left, right
     for v in (a, b):
         if not v.type.dtype.is_int or v.type.dtype.bits != 8:
             raise r.fail(f"operand {v!r} is neither i8 nor u8")
-    found = [centred(r, v, z, k) for v, z, k in zip((a, b), zeros, behind, strict=True)]
+    found = [centred(r, *pair) for pair in pairs]
     if found == [None, None] and a.type.dtype is b.type.dtype:
         return a, b
     left, right = (
         step(r, Cast(I16), v) if c is None else c for v, c in zip((a, b), found, strict=True)
     )
     return left, right
+
+
+def _float_centred(r: NodeReader, x: Value, zero: Value | None, behind: int) -> Value:
+    wide = step(r, Cast(F32), x)
+    return (
+        wide if zero is None else step(r, Sub(), wide, step(r, Cast(F32), vector(r, zero, behind)))
+    )
 
 
 def _product(r: NodeReader, a: int, a_zero: int, b: int, b_zero: int) -> Value:
@@ -131,7 +145,8 @@ def _product(r: NodeReader, a: int, a_zero: int, b: int, b_zero: int) -> Value:
         left = step(r, Reshape((as_expr(1), *left.type.shape)), left)
     if column:
         right = step(r, Reshape((*right.type.shape, as_expr(1))), right)
-    left, right = operands(r, left, right, (a_zero, b_zero), (1, 0))
+    zeros = r.optional(a_zero), r.optional(b_zero)
+    left, right = operands_of(r, left, right, *zeros, (1, 0))
     y = step(r, MatMul(result=None if left.type.dtype is F32 else I32), left, right)
     if not row and not column:
         return y
@@ -150,7 +165,8 @@ def _convolution(r: NodeReader, zeros: tuple[int, int], w: int, bias: Value | No
     x, weights = r.input(0), r.input(w)
     g = geometry(r, x.type.shape[2:], weights_kernel(r, weights.type))
     groups = int(r.attribute("group", 1))
-    x, weights = operands(r, x, weights, zeros, (0, weights.type.rank - 1))
+    points = r.optional(zeros[0]), r.optional(zeros[1])
+    x, weights = operands_of(r, x, weights, *points, (0, weights.type.rank - 1))
     op = Conv(g.strides, g.dilations, g.pads, groups, result=I32)
     return step(r, op, x, weights, bias)
 
@@ -185,4 +201,4 @@ def qlinear_matmul(r: NodeReader) -> Value:
     return r.one(Requantize(zero.type.dtype), y, _factor(r, rows, columns, out), zero)
 
 
-__all__ = ["centred", "operands", "vector"]
+__all__ = ["dequantize_linear", "operands_of", "quantize_linear", "vector"]
