@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planish.compiler.dtypes import I32, DType
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, assume
 from planish.compiler.loop import te
 
 from .base import Op
-from .sampling import f32
+from .sampling import f32, ints
 from .windows import (
     Dim,
     check_geometry,
@@ -49,14 +50,16 @@ def _divides(op: Op, groups: int, channels: Expr, what: str) -> None:
     assume(fits)
 
 
-def _check_operands(op: Op, x: TensorType, w: TensorType, b: TensorType | None) -> None:
+def _check_operands(
+    op: Op, x: TensorType, w: TensorType, b: TensorType | None, out: DType | None = None
+) -> None:
     if x.dtype.kind not in "fiu":
         raise op.fail(f"is not defined for {x.dtype}")
     if x.rank < 3 or w.rank != x.rank:
         raise op.fail(f"x {x} and weights {w} must have one rank, at least 3")
-    for other in (w, b):
-        if other is not None and other.dtype is not x.dtype:
-            raise op.fail(f"operands are {x.dtype} and {other.dtype}", hint="cast one of them")
+    for other, dtype in ((w, x.dtype), (b, out or x.dtype)):
+        if other is not None and other.dtype is not dtype:
+            raise op.fail(f"operands are {dtype} and {other.dtype}", hint="cast one of them")
 
 
 def _check_bias(op: Op, b: TensorType | None, channels: Expr) -> None:
@@ -68,13 +71,13 @@ def _check_bias(op: Op, b: TensorType | None, channels: Expr) -> None:
     assume(fits)
 
 
-def _with_bias(acc: te.Tensor, b: te.Tensor | None, channel: int, x: te.Tensor) -> te.Tensor:
-    """Add the bias in the accumulator's precision, then round to that of ``x``."""
+def _with_bias(acc: te.Tensor, b: te.Tensor | None, channel: int, dtype: DType) -> te.Tensor:
+    """Add the bias in the accumulator's precision, then round to ``dtype``."""
     if b is None:
-        return narrowed(acc, x.dtype)
+        return narrowed(acc, dtype)
     return te.compute(
         acc.shape,
-        lambda *i: n.cast(n.add(acc[i], n.cast(b[i[channel]], acc.dtype)), x.dtype),
+        lambda *i: n.cast(n.add(acc[i], n.cast(b[i[channel]], acc.dtype)), dtype),
         "biased",
     )
 
@@ -83,11 +86,14 @@ def _with_bias(acc: te.Tensor, b: te.Tensor | None, channel: int, x: te.Tensor) 
 class Conv(Op):
     """Cross-correlation of the spatial axes with a kernel for each output channel, plus a bias.
 
+    ``result`` is the dtype of the sums and of b, if not the operands': narrow integers add up in a
+    wide one.
+
     Shape: x [n, c, *s], w [oc, c/groups, *k], b [oc] or none -> [n, oc, *t], with
     t = (s + pads - dilation * (k - 1) - 1) // stride + 1; ``channels_last``: x [n, *s, c],
     w [*k, c/groups, oc] -> [n, *t, oc].
     Errors: TypeCheckError if channels do not fit, or the kernel is larger than the padded input.
-    Source: ONNX Conv-22.
+    Source: ONNX Conv-22, ConvInteger-10.
     """
 
     name = "conv"
@@ -97,9 +103,10 @@ class Conv(Op):
     pads: tuple[Dim, ...]  # begins, then ends
     groups: int = 1
     channels_last: bool = False
+    result: DType | None = None
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
-        _check_operands(self, x, w, b)
+        _check_operands(self, x, w, b, self.result)
         rank = x.rank - 2
         check_geometry(self, rank, strides=self.strides, dilations=self.dilations, pads=self.pads)
         if self.channels_last:
@@ -116,11 +123,12 @@ class Conv(Op):
             )
         ]
         shape = (x.shape[0], *out, oc) if self.channels_last else (x.shape[0], oc, *out)
-        return x.with_shape(shape)
+        return TensorType(self.result or x.dtype, shape)
 
     def compute(self, x: te.Tensor, w: te.Tensor, b: te.Tensor | None = None) -> te.Tensor:
         rank = x.rank - 2
-        shape = self.infer(type_of(x), type_of(w)).shape
+        type = self.infer(type_of(x), type_of(w))
+        shape, acc = type.shape, wide(type.dtype)
         if self.channels_last:
             kernel, ic, oc = w.shape[:-2], *w.shape[-2:]
         else:
@@ -128,7 +136,6 @@ class Conv(Op):
         one = self.groups > 1 and isinstance(ic, Const) and ic.value == 1
         depthwise = one and isinstance(oc, Const) and oc.value == self.groups
         padded = pad(x, 1 if self.channels_last else 2, pairs(self.pads), 0)
-        acc = wide(x.dtype)
 
         def element(*axes: Expr) -> Expr:
             out, taps = axes[: rank + 2], axes[rank + 2 : 2 * rank + 2]
@@ -152,10 +159,12 @@ class Conv(Op):
 
         over = kernel if depthwise else (*kernel, ic)
         total = te.reduce("sum", shape, over, element, self.name)
-        return _with_bias(total, b, rank + 1 if self.channels_last else 1, x)
+        return _with_bias(total, b, rank + 1 if self.channels_last else 1, type.dtype)
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> Array:
         rank = x.ndim - 2
+        if self.result is not None:
+            x, w = x.astype(self.result.numpy), w.astype(self.result.numpy)
         dtype = x.dtype
         x, w = wide_array(x), wide_array(w)
         if self.channels_last:
@@ -200,6 +209,10 @@ class Conv(Op):
             cls((1,), (1,), (1, 1)),
             [f32(1, 3, 6).astype(half), f32(2, 3, 3).astype(half), f32(2).astype(half)],
         )
+        x, w = (ints(*k, low=-128, high=128, dtype="int8") for k in ((1, 3, 5, 6), (4, 3, 3, 3)))
+        yield cls((1, 1), (1, 1), (1, 1, 1, 1), result=I32), [x, w, ints(4, dtype="int32")]
+        x, w = (ints(*k, low=-255, high=256, dtype="int16") for k in ((1, 5, 5, 4), (3, 3, 1, 4)))
+        yield cls((1, 1), (1, 1), (1, 1, 1, 1), 4, True, I32), [x, w, None]
 
 
 @dataclass(frozen=True)
@@ -376,7 +389,7 @@ class ConvTranspose(Op):
         total = te.reduce("sum", shape, over, element, self.name)
         if any(t.common > 1 for t in taps):
             total = self._holes(total, taps, first)
-        return _with_bias(total, b, rank + 1 if self.channels_last else 1, x)
+        return _with_bias(total, b, rank + 1 if self.channels_last else 1, x.dtype)
 
     def _holes(self, total: te.Tensor, taps: list[_Taps], first: int) -> te.Tensor:
         """``total`` where some tap meets an input, 0 elsewhere."""

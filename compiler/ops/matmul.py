@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planish.compiler.dtypes import I32, DType
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, assume
@@ -21,16 +22,19 @@ from .windows import narrowed, type_of, wide, wide_array
 class MatMul(Op):
     """Products of the matrices in the last two axes; the others broadcast.
 
+    ``result`` is the dtype of the sums, if not the operands': narrow integers add up in a wide one.
+
     Shape: a [..., m, k], b [..., k, n] -> [..., m, n]; ``transpose_a``: a [..., k, m],
     ``transpose_b``: b [..., n, k].
     Errors: TypeCheckError if the operands have fewer than two axes, or k differs.
-    Source: ONNX MatMul-13 (operands of rank 1 are reshaped by the importer).
+    Source: ONNX MatMul-13 (operands of rank 1 are reshaped by the importer), MatMulInteger-10.
     """
 
     name = "matmul"
 
     transpose_a: bool = False
     transpose_b: bool = False
+    result: DType | None = None
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         if a.dtype is not b.dtype:
@@ -45,11 +49,12 @@ class MatMul(Op):
         if isinstance(fits, Const) and not fits.value:
             raise self.fail(f"{m} x {k} and {inner} x {columns} matrices do not multiply")
         assume(fits)
-        return a.with_shape((*broadcast(a.shape[:-2], b.shape[:-2]), m, columns))
+        shape = (*broadcast(a.shape[:-2], b.shape[:-2]), m, columns)
+        return TensorType(self.result or a.dtype, shape)
 
     def compute(self, a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        shape = self.infer(type_of(a), type_of(b)).shape
-        acc = wide(a.dtype)
+        out = self.infer(type_of(a), type_of(b))
+        shape, acc = out.shape, wide(out.dtype)
 
         def element(*axes: Expr) -> Expr:
             *batch, i, j, r = axes
@@ -60,9 +65,11 @@ class MatMul(Op):
             return n.mul(n.cast(left, acc), n.cast(right, acc))
 
         inner = a.shape[-2 if self.transpose_a else -1]
-        return narrowed(te.reduce("sum", shape, (inner,), element, self.name), a.dtype)
+        return narrowed(te.reduce("sum", shape, (inner,), element, self.name), out.dtype)
 
     def reference(self, a: Array, b: Array) -> Array:
+        if self.result is not None:
+            a, b = a.astype(self.result.numpy), b.astype(self.result.numpy)
         left = np.swapaxes(a, -1, -2) if self.transpose_a else a
         right = np.swapaxes(b, -1, -2) if self.transpose_b else b
         return np.asarray(np.matmul(wide_array(left), wide_array(right)).astype(a.dtype))
@@ -75,7 +82,10 @@ class MatMul(Op):
         yield cls(True, True), [f32(2, 1, 3, 4), f32(3, 5, 3)]
         yield cls(), [f32(2, 3, 0), f32(0, 2)]
         yield cls(), [f32(4, 6).astype(np.float16), f32(6, 3).astype(np.float16)]
-        yield cls(), [ints(*s, low=-128, high=128, dtype="int8") for s in ((3, 4), (4, 2))]
+        bytes_ = [ints(*s, low=-128, high=128, dtype="int8") for s in ((3, 4), (4, 2))]
+        yield cls(), list(bytes_)
+        yield cls(result=I32), list(bytes_)
+        yield cls(result=I32), [a.astype("int16") * 2 for a in bytes_]
 
 
 def parse(equation: str) -> tuple[list[str], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -14,6 +15,7 @@ from planish.compiler.graph.ir import Array
 
 from .content import nonnegative
 from .elementwise import Unary, call
+from .sampling import f32, special
 
 
 @dataclass(frozen=True)
@@ -331,3 +333,43 @@ class Erf(_Function):
 
     name = "erf"
     numpy = staticmethod(erf)
+
+
+_A: Final = 0.147  # of the approximation
+
+
+@dataclass(frozen=True)
+class Probit(Unary):
+    """The number below which a standard normal one is with probability x, within 0.002 of it.
+
+    NaN outside of [0, 1], infinite at its ends but for 1/2.
+
+    Shape: x [...] -> the same.
+    Source: ONNX ai.onnx.ml's post_transform PROBIT; S. Winitzki, "A handy approximation for the
+        error function and its inverse", 2008.
+    """
+
+    name = "probit"
+
+    def element(self, x: Expr) -> Expr:
+        t = x.dtype
+        y = x * n.const(2.0, t) - n.const(1.0, t)
+        log = call("log", (n.const(1.0, t) - y) * (n.const(1.0, t) + y))
+        v = n.const(2.0 / (math.pi * _A), t) + log * n.const(0.5, t)
+        square = call("sqrt", v * v - log * n.const(1.0 / _A, t)) - v
+        size = call("sqrt", n.maximum(square, n.const(0.0, t)))
+        return n.const(math.sqrt(2.0), t) * call("copysign", size, y)
+
+    def values(self, x: Array) -> Array:
+        y = 2 * x - 1
+        log = np.log((1 - y) * (1 + y))
+        v = x.dtype.type(2 / (np.pi * _A)) + log / 2
+        square = np.sqrt(v * v - log / x.dtype.type(_A)) - v
+        size = np.copysign(np.sqrt(np.maximum(square, 0)), y)
+        return np.asarray(x.dtype.type(np.sqrt(2)) * size)
+
+    @classmethod
+    def arrays(cls) -> Iterator[Array]:
+        yield np.array([0.1, 0.2, 0.45, 0.5, 0.6, 0.99, 0.001], np.float32)
+        yield f32(3, 4, low=0.0, high=1.0).astype(np.float64)
+        yield special("float32")

@@ -215,9 +215,16 @@ refused("length_that_depends_on_data", lambda: model(node("NonZero")))
 refused("cast_to_text", lambda: model(node("Cast", to=TensorProto.STRING)))
 refused("equation", lambda: model(node("Einsum", "x x", equation="ij,jk->iq")))
 refused("resize_to_nothing_given", lambda: model(node("Resize"), [floats(1, 1, 4, 4)]))
-refused("training_mode", lambda: model(
-    node("BatchNormalization", "x a a a a", training_mode=1), [floats(2, 3)],
+refused("statistics_without_training", lambda: model(
+    node("BatchNormalization", "x a a a a", "y m v"), [floats(2, 3)],
     constants={"a": np.ones(3, np.float32)}))  # fmt: skip
+refused("scales_that_do_not_fit", lambda: model(
+    node("QuantizeLinear", "x s"), [floats(2, 3)],
+    constants={"s": np.ones(2, np.float32)}))  # fmt: skip
+refused("labels_that_are_names", lambda: model(
+    node("LinearClassifier", "x", "label scores", domain="ai.onnx.ml", coefficients=[1.0, 2.0],
+         classlabels_strings=["a", "b"]), [floats(2, 1)], outputs="scores",
+    domains={"ai.onnx.ml": 1}))  # fmt: skip
 refused("inputs_too_large_for_memory", lambda: model(node("Relu"), [floats(2**40, 2**20)]))
 refused("result_too_large_for_memory", lambda: model(
     node("ConstantOfShape", "s"), constants={"s": i64(2**40, 8)}))  # fmt: skip

@@ -17,7 +17,8 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.compare import Equal, Less
-from planish.compiler.ops.creation import Cast, Range, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Range, Where
 from planish.compiler.ops.elementwise import Add, Div, Max, Min, Mul, Sub
 from planish.compiler.ops.indexing import Gather, Slice
 from planish.compiler.ops.reduction import ReduceProd, ReduceSum

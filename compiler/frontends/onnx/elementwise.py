@@ -230,29 +230,4 @@ def _mean(r: NodeReader) -> Value:
     return r.one(elementwise.Div(), total, r.constant(np.array(r.input_count, dtype.numpy)))
 
 
-@handles("Dropout", 7, 10, 12, 13, 22)
-def _dropout(r: NodeReader) -> list[Value]:
-    """In inference: the input itself, and a mask that keeps everything."""
-    x = r.input(0)
-    ratio: float | int | None
-    if r.version < 12:
-        ratio = r.attribute("ratio", 0.5)
-    else:
-        r.attribute("seed")
-        ratio = scalar(r.array(1)) if r.optional(1) is not None else 0.5
-        if (mode := r.optional(2)) is not None:
-            training = scalar(r.array(2))
-            if training is None:
-                raise r.fail(f"training_mode ({mode!r}) depends on the data")
-            if training and ratio != 0:
-                raise r.fail("training is not supported", hint="export the model for inference")
-    outputs = [x]
-    if any(r.output_names[1:]):
-        full = elementwise.FullLike(True, BOOL)
-        if r.version < 10:
-            full = elementwise.FullLike(1.0, x.type.dtype)
-        outputs.append(step(r, full, x))
-    return outputs
-
-
 __all__ = ["scalar", "step"]

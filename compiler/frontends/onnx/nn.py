@@ -12,6 +12,8 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import TensorType, Value
 from planish.compiler.ops.base import Op, is_one
 from planish.compiler.ops.convolution import Conv, ConvTranspose
+from planish.compiler.ops.creation import ConstantOfShape
+from planish.compiler.ops.determinant import Det
 from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from planish.compiler.ops.matmul import Einsum, MatMul, parse
@@ -299,6 +301,15 @@ def _scalar(r: NodeReader, value: float, type: TensorType, what: str) -> Value:
     if not type.dtype.is_float and value != int(value):
         raise r.fail(f"{what} {value} is no {type.dtype}")
     return r.constant(np.array(value).astype(type.dtype.numpy), what)
+
+
+@handles("Det", 11, 22)
+def det(r: NodeReader) -> Value:
+    """That of a matrix without elements is 1."""
+    x = r.input(0)
+    if x.type.size == 0 and x.type.rank >= 2:
+        return r.one(ConstantOfShape(x.type.shape[:-2], n.const(1, x.type.dtype)))
+    return r.one(Det(), x)
 
 
 @handles("Einsum", 12, 28)

@@ -37,7 +37,7 @@ class ValueSequence:
 
 
 Item: TypeAlias = Value | ValueSequence
-Handler: TypeAlias = "Callable[[NodeReader], Item | Sequence[Item]]"
+Handler: TypeAlias = "Callable[[NodeReader], Item | Sequence[Item | None]]"  # None: not there
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
-from planish.compiler.ops.elementwise import Add
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.elementwise import Add, Mul, Sub
 from planish.compiler.ops.gates import DEFAULTS, Activation
 from planish.compiler.ops.indexing import Slice
 from planish.compiler.ops.matmul import MatMul
@@ -26,6 +27,7 @@ class _Layer:
     r: NodeReader
     functions: int  # activation functions of a direction
     gates: int
+    given: tuple[Value, Value] | None = None  # the weights, if they are not inputs 1 and 2
 
     @property
     def x(self) -> Value:
@@ -54,8 +56,13 @@ class _Layer:
     def step(self, op: Op, *inputs: Value | None) -> Value:
         return self.r.builder.one(op, *inputs, origin=self.r.label)
 
+    @property
+    def matrices(self) -> tuple[Value, Value]:
+        """The weights of the input [d, gates * h, i] and of the state [d, gates * h, h]."""
+        return self.given or (self.r.input(1), self.r.input(2))
+
     def hidden(self) -> Expr:
-        w, recurrence = self.r.input(1), self.r.input(2)
+        w, recurrence = self.matrices
         if w.type.rank != 3 or recurrence.type.rank != 3:
             raise self.r.fail(f"the weights {w!r} and {recurrence!r} must have rank 3")
         hidden = recurrence.type.shape[2]
@@ -111,7 +118,7 @@ class _Layer:
 
     def weights(self, x: Value, index: int) -> tuple[Value, Value]:
         """The projected input [t, b, gates * h], without bias, and the matrix of the recurrence."""
-        w, recurrence = (self.direction(self.r.input(k), index) for k in (1, 2))
+        w, recurrence = (self.direction(v, index) for v in self.matrices)
         projected = self.step(MatMul(False, True), x, w)
         return projected, self.step(Transpose((1, 0)), recurrence)
 
@@ -153,7 +160,38 @@ def _clip(r: NodeReader) -> float:
 @handles("LSTM", 7, 14, 22)
 def lstm(r: NodeReader) -> list[Value]:
     """Layout since version 14."""
-    a = _Layer(r, 3, 4)
+    return _lstm(_Layer(r, 3, 4))
+
+
+@handles("DynamicQuantizeLSTM", 1, domain="com.microsoft")
+def dynamic_quantize_lstm(r: NodeReader) -> list[Value]:
+    """An LSTM on the numbers that its integer weights stand for.
+
+    Inputs and states stay floats, where ONNX Runtime rounds them to 8 bits at each step.
+    """
+    return _lstm(_Layer(r, 3, 4, (_weights(r, 1, 8, 9), _weights(r, 2, 10, 11))))
+
+
+def _weights(r: NodeReader, index: int, scale_index: int, zero_index: int) -> Value:
+    """Quantised weights [d, i, 4 h] as floats [d, 4 h, i]; scales are [d] or [d, 4 h]."""
+    w, scale, zero = r.input(index), r.input(scale_index), r.input(zero_index)
+
+    def step(op: Op, *inputs: Value) -> Value:
+        return r.builder.one(op, *inputs, origin=r.label)
+
+    if w.type.rank != 3 or any(v.type.rank not in (1, 2) for v in (scale, zero)):
+        raise r.fail(f"weights {w!r} with the scales {scale!r} and zero points {zero!r}")
+    columns = []
+    for v in (scale, zero):
+        d, *rest = v.type.shape
+        wide = step(Reshape((d, as_expr(1), *(rest or [as_expr(1)]))), v)
+        columns.append(step(Cast(scale.type.dtype), wide))
+    numbers = step(Sub(), step(Cast(scale.type.dtype), w), columns[1])
+    return step(Transpose((0, 2, 1)), step(Mul(), numbers, columns[0]))
+
+
+def _lstm(a: _Layer) -> list[Value]:
+    r = a.r
     a.hidden()
     x, lens = a.x, r.optional(4)
     forget = bool(r.attribute("input_forget", 0))

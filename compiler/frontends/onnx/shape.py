@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from planish.compiler.dtypes import DType, from_numpy
+from planish.compiler.dtypes import BOOL, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import ceildiv, divide, normal, number, same, volume
 from planish.compiler.graph.ir import MAX_CONTENT, Array, Value, unify
 from planish.compiler.ops.conversion import BitCast, Cast
 from planish.compiler.ops.creation import ConstantOfShape, Range, Where
+from planish.compiler.ops.indexing import Trilu
 from planish.compiler.ops.shape import (
     Concat,
     Expand,
@@ -380,13 +381,18 @@ def divided(r: NodeReader, extent: Expr, by: int) -> Expr:
 
 @handles("EyeLike", 9, 22)
 def eye_like(r: NodeReader) -> Value:
-    """For a matrix of known size: a constant."""
+    """For a matrix of known size a constant, else what a band leaves of ones."""
     x = r.input(0)
     code = r.attribute("dtype")
     dtype = x.type.dtype if code is None else dtype_of(code, "attribute dtype")
     k = r.attribute("k", 0)
     dims = [number(d) for d in x.type.shape]
-    if len(dims) != 2 or dims[0] is None or dims[1] is None or dims[0] * dims[1] > 1 << 24:
-        raise r.fail(f"{x!r} is no matrix of known size")
+    if len(dims) != 2:
+        raise r.fail(f"{x!r} is no matrix")
+    if dims[0] is None or dims[1] is None or dims[0] * dims[1] > 1 << 24:
+        one = Const(True, BOOL) if dtype is BOOL else n.const(1, dtype)
+        ones = r.builder.one(ConstantOfShape(x.type.shape, one), origin=r.label)
+        upper = r.builder.one(Trilu(True, as_expr(int(k))), ones, origin=r.label)
+        return r.one(Trilu(False, as_expr(int(k))), upper)
     k = max(-dims[0] - 1, min(dims[1] + 1, k))
     return r.constant(np.eye(dims[0], dims[1], k, dtype.numpy), r.label)

@@ -237,14 +237,6 @@ def test_dropout(opset: int) -> None:
     check("Dropout", [x, ratio, training], opset, outputs=2, constants=(1, 2))
 
 
-def test_dropout_in_training_is_an_error() -> None:
-    inputs: list[Array | None] = [f32(3), np.array(0.3, np.float32), np.array(True)]
-    with pytest.raises(ImportModelError, match="training"):
-        import_model(model_of("Dropout", inputs, 13, constants=(1, 2)))
-    with pytest.raises(ImportModelError, match="depends on the data"):
-        import_model(model_of("Dropout", inputs, 13, constants=(1,)))
-
-
 def test_every_version_from_opset_7_on_is_handled() -> None:
     load_handlers()
     known: dict[str, list[int]] = {}
@@ -255,4 +247,4 @@ def test_every_version_from_opset_7_on_is_handled() -> None:
         module = entry.handle.__module__.rpartition(".")[2]
         if not domain and module in ("elementwise", "reduction", "normalization"):
             first = max((v for v in known[op_type] if v <= 7), default=0)
-            assert entry.versions == {v for v in known[op_type] if v >= first}, op_type
+            assert entry.versions >= {v for v in known[op_type] if v >= first}, op_type

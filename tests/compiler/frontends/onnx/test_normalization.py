@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_harness
 import pytest
-from one_node import check, model_of
+from one_node import check, model_of, node_of
 
 from planish.compiler.errors import ImportModelError, PlanishError
 from planish.compiler.frontends.onnx.importer import import_model
@@ -88,11 +89,31 @@ def test_batch_normalization_of_each_element() -> None:
     check("BatchNormalization", batch(2, 3, 4), 7, spatial=1)
 
 
-@pytest.mark.parametrize(("opset", "outputs"), [(7, 5), (9, 5), (14, 3), (15, 3)])
-def test_batch_normalization_in_training_is_an_error(opset: int, outputs: int) -> None:
-    given = {"training_mode": 1} if opset >= 14 else {}
-    with pytest.raises(ImportModelError, match="training"):
-        import_model(model_of("BatchNormalization", batch(2, 3, 4), opset, outputs, **given))
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (6, 3)])
+def test_batch_normalization_in_training(shape: tuple[int, ...]) -> None:
+    inputs = batch(*shape)
+    x, scale, bias, mean, variance = (a for a in inputs if a is not None)
+    axes = (0, *range(2, len(shape)))
+    wide = [-1, *[1] * (len(shape) - 2)]
+    own = [x.mean(axes), x.var(axes)]
+    y = (x - own[0].reshape(wide)) / np.sqrt(own[1].reshape(wide) + np.float32(1e-5))
+    y = y * scale.reshape(wide) + bias.reshape(wide)
+    running = [
+        old * np.float32(0.75) + new * np.float32(0.25)
+        for old, new in zip((mean, variance), own, strict=True)
+    ]
+    given = {f"x{k}": a for k, a in enumerate(inputs) if a is not None}
+    mode = {"training_mode": 1}
+    for opset, attributes in ((6, {}), (9, {}), (14, mode), (15, mode)):
+        count = 3 if opset >= 14 else 5
+        made = node_of("BatchNormalization", inputs, count, momentum=0.75, **attributes)
+        want = [y, *running, *own][:count]
+        onnx_harness.check(made, given, opset=opset, want=want, tolerance=2e-5)
+
+
+def test_running_statistics_need_training() -> None:
+    with pytest.raises(ImportModelError, match="training_mode is 0"):
+        import_model(model_of("BatchNormalization", batch(2, 3, 4), 15, 3))
 
 
 @pytest.mark.parametrize("opset", [7, 22])

@@ -1,0 +1,194 @@
+"""Operators of ONNX Runtime's own domain against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx_harness import check, expected, model_of
+
+from planish.compiler.errors import PlanishError
+from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.graph.ir import Array
+from planish.compiler.ops.sampling import f32, ints
+
+DOMAIN = "com.microsoft"
+
+
+def model(
+    op_type: str,
+    inputs: str,
+    given: Mapping[str, Array],
+    outputs: str = "y",
+    constants: str = "",
+    symbolic: bool = False,
+    domain: str = DOMAIN,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    names = ["" if n == "-" else n for n in inputs.split()]
+    wanted = ["" if n == "-" else n for n in outputs.split()]
+    made = helper.make_node(op_type, names, wanted, domain=domain, **attributes)
+    known = {n: given[n] for n in constants.split()}
+    free = {n: a for n, a in given.items() if n not in known}
+    return model_of(made, free, constants=known, domains={DOMAIN: 1}, symbolic=symbolic)
+
+
+def compared(
+    op_type: str, inputs: str, given: Mapping[str, Array], constants: str = "", **rest: Any
+) -> None:
+    free = {n: a for n, a in given.items() if n not in constants.split()}
+    want = expected(model(op_type, inputs, given, constants=constants, **rest), free)
+    for symbolic in (False, True):
+        made = model(op_type, inputs, given, constants=constants, symbolic=symbolic, **rest)
+        check(made, free, want=want, tolerance=2e-5)
+
+
+def byte(*shape: int, dtype: str = "uint8") -> Array:
+    low = 0 if dtype == "uint8" else -128
+    return ints(*shape, low=low, high=low + 256, dtype=dtype)
+
+
+def number(value: float, dtype: str = "float32") -> Array:
+    return np.array(value, dtype)
+
+
+SCALES = {
+    "sa": number(0.02), "za": number(120, "uint8"), "sb": number(0.03), "zb": number(99, "uint8"),
+    "sy": number(0.0507), "zy": number(131, "uint8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
+def test_binary(op_type: str) -> None:
+    compared(op_type, "a sa za b sb zb sy zy", {"a": byte(3, 4), "b": byte(4), **SCALES})
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"), [("QLinearSigmoid", {}), ("QLinearLeakyRelu", {"alpha": 0.2})]
+)
+def test_unary(op_type: str, attributes: dict[str, Any]) -> None:
+    scales = {**SCALES, "sy": number(0.004)} if op_type == "QLinearSigmoid" else SCALES
+    given = {k: v for k, v in scales.items() if "b" not in k}
+    known = " ".join(given)
+    compared(op_type, "a sa za sy zy", {"a": byte(3, 40), **given}, known, **attributes)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_pool(last: int) -> None:
+    given = {k: v for k, v in SCALES.items() if "b" not in k}
+    compared("QLinearGlobalAveragePool", "a sa za sy zy", {"a": byte(2, 3, 4, 5), **given},
+             channels_last=last)  # fmt: skip
+
+
+def test_concat() -> None:
+    given = {"a": byte(2, 3), "b": byte(2, 4), **SCALES}
+    compared("QLinearConcat", "sy zy a sa za b sb zb", given, " ".join(SCALES), axis=1)
+
+
+A, B = f32(3, 8), byte(8, 5, dtype="int8")
+
+
+@pytest.mark.parametrize("scale", [number(0.02), f32(5, low=0.01, high=0.03)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_as_numbers(scale: Array, bias: bool) -> None:
+    tail = " c" if bias else ""
+    given = {"a": A, "b": B, "s": scale, "z": np.full(scale.shape, 3, "int8"), "c": f32(5)}
+    if not bias:
+        del given["c"]
+    compared("DynamicQuantizeMatMul", f"a b s z{tail}", given)
+    given = {**given, "a": byte(3, 8), "sa": number(0.1), "za": number(90, "uint8")}
+    compared("MatMulIntegerToFloat", f"a b sa s za z{tail}", given)
+
+
+@pytest.mark.parametrize("flips", [(0, 0), (1, 1)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_qgemm(flips: tuple[int, int], whole: bool) -> None:
+    a, b = byte(3, 8), byte(8, 5, dtype="int8")
+    a, b = (np.ascontiguousarray(v.T) if f else v for v, f in zip((a, b), flips, strict=True))
+    given = {
+        "a": a, "sa": number(0.02), "za": number(120, "uint8"), "b": b, "sb": number(0.03),
+        "zb": number(5, "int8"), "c": ints(5, low=-900, high=900, dtype="int32"),
+    }  # fmt: skip
+    names = "a sa za b sb zb c"
+    if whole:
+        given |= {"sy": number(0.05), "zy": number(131, "uint8")}
+        names += " sy zy"
+    compared("QGemm", names, given, transA=flips[0], transB=flips[1], alpha=1.0)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("width", [32, 56])
+def test_matmul_nbits(bits: int, zeros: bool, width: int) -> None:
+    rows, block = 5, 16
+    blocks = -(-width // block)
+    given = {
+        "x": f32(3, width), "b": byte(rows, blocks, block * bits // 8),
+        "s": f32(rows * blocks, low=0.01, high=0.03),
+    }  # fmt: skip
+    names = "x b s"
+    if zeros:
+        given["z"] = byte(rows, -(-blocks * bits // 8))
+        names += " z"
+    compared("MatMulNBits", names, given, "b s z" if zeros else "b s", K=width, N=rows, bits=bits,
+             block_size=block)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op_type", "names"),
+    [
+        ("Gelu", "x"),
+        ("BiasGelu", "x b"),
+        ("FastGelu", "x"),
+        ("FastGelu", "x b"),
+        ("QuickGelu", "x"),
+    ],
+)
+def test_gelu(op_type: str, names: str) -> None:
+    given = {"x": f32(3, 5), "b": f32(5)}
+    compared(op_type, names, {n: given[n] for n in names.split()})
+
+
+@pytest.mark.parametrize("flips", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "transB": 1}])
+@pytest.mark.parametrize("batches", [{}, {"transBatchA": 1, "transBatchB": 1}])
+def test_fused_matmul(flips: dict[str, int], batches: dict[str, int]) -> None:
+    a = f32(2, 4, 3) if "transA" in flips else f32(2, 3, 4)
+    b = f32(2, 5, 4) if "transB" in flips else f32(2, 4, 5)
+    if batches:
+        a, b = (np.ascontiguousarray(v.transpose(1, 0, 2)) for v in (a, b))
+    compared("FusedMatMul", "a b", {"a": a, "b": b}, alpha=0.5, **flips, **batches)
+
+
+X = {"x": f32(2, 3, 8), "skip": f32(2, 3, 8, low=-1.0), "g": f32(8), "beta": f32(8), "b": f32(8)}
+
+
+@pytest.mark.parametrize("names", ["x skip g", "x skip g beta", "x skip g beta b"])
+def test_skip_layer_normalization(names: str) -> None:
+    given = {n: X[n] for n in names.split()}
+    compared("SkipLayerNormalization", names, given, outputs="y - - sum", epsilon=1e-5)
+
+
+@pytest.mark.parametrize("names", ["x skip g", "x skip g b"])
+def test_skip_simplified_layer_normalization(names: str) -> None:
+    given = {n: X[n] for n in names.split()}
+    compared("SkipSimplifiedLayerNormalization", names, given, outputs="y - - sum", epsilon=1e-5)
+
+
+def test_simplified_layer_normalization() -> None:
+    given = {"x": X["x"], "g": X["g"]}
+    compared("SimplifiedLayerNormalization", "x g", given, domain="", epsilon=1e-5)
+
+
+def test_quantize_and_back() -> None:
+    given = {"x": f32(3, 4), "s": f32(3, low=0.1), "z": byte(3)}
+    compared("QuantizeLinear", "x s z", given, axis=0)
+    compared("DequantizeLinear", "x s z", {**given, "x": byte(3, 4)}, axis=0)
+
+
+def test_an_unknown_operator_is_named() -> None:
+    with pytest.raises(PlanishError, match=r"com\.microsoft\.Nothing"):
+        import_model(model("Nothing", "x", {"x": f32(3)}))
