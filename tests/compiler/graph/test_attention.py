@@ -16,7 +16,7 @@ COMPOSED = {
     """,
         """
     def f(q: f32[2, 9, 4], k: f32[2, 4, 7], v: f32[2, 7, 3]) -> (y,):
-        y: f32[2, 9, 3] = attention(q, k, v, None)
+        y: f32[2, 9, 3] = attention(q, k, v)
     """,
     ),
     "mask, keys in rows": (
@@ -88,12 +88,6 @@ KEPT = {
         s: f32[1, 7] = matmul(q, k)
         w: f32[1, 7] = softmax(s)
         y: f32[1, 3] = matmul(w, v)
-    """,
-    "keys of unknown number": """
-    def f(q: f32[9, 4], k: f32[4, n], v: f32[n, 3]) -> (y,):
-        s: f32[9, n] = matmul(q, k)
-        w: f32[9, n] = softmax(s)
-        y: f32[9, 3] = matmul(w, v)
     """,
 }
 
