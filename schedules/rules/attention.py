@@ -105,12 +105,12 @@ def _outermost(
 ) -> list[str]:
     """The outer loops up to the last one of the keys: what is inside shares them.
 
-    All of the loops, if those are too few for the threads.
+    All of the loops, if those may be too few for the threads.
     """
     last = max((k for k, name in enumerate(batch, 1) if name in keys), default=0)
     extents = [constant(s.loop(f"{out}.{name}").extent) for name in batch]
     chunks = prod(x or 1 for x in extents[:last])
-    return batch[:last] if chunks >= threads or None in extents[:last] else batch
+    return batch[:last] if chunks >= threads else batch
 
 
 def _inside(s: Schedule, name: str, path: str) -> Schedule:
