@@ -24,6 +24,7 @@ from .graph.layout import channels_last, sink_transposes
 from .graph.parts import split_products
 from .graph.phases import even_phases
 from .graph.scale import fold_scales, put_numbers_behind
+from .graph.settled import settle_sizes
 from .graph.subgraphs import everywhere
 from .graph.verify import verify as verify_graph
 from .loop.compact import compact
@@ -43,14 +44,18 @@ class Pass(Generic[T]):
     name: str
     run: Callable[[T], T]
     check: Callable[[T], object]
+    nested: bool = True  # whether it runs on subgraphs too
 
     def __call__(self, program: T) -> T:
         """The program after the pass: of a graph, its subgraphs too, the innermost first."""
-        return everywhere(program, self.run) if isinstance(program, Graph) else self.run(program)
+        if isinstance(program, Graph) and self.nested:
+            return everywhere(program, self.run)
+        return self.run(program)
 
 
 GRAPH_PASSES: tuple[Pass[Graph], ...] = (
     # 1. less, and in one form: what follows looks for few shapes of program
+    Pass("sizes", settle_sizes, verify_graph, nested=False),  # they decide what is equal
     Pass("dead", eliminate_dead, verify_graph),
     Pass("fold", fold_constants, verify_graph),
     Pass("canonicalize", canonicalize, verify_graph),

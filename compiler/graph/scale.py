@@ -9,12 +9,13 @@ float64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from planish.compiler.dtypes import F32, F64
+from planish.compiler.ops.attention import Attention
 from planish.compiler.ops.channel_normalization import BatchNorm
 from planish.compiler.ops.convolution import Conv, ConvTranspose
 from planish.compiler.ops.elementwise import Add, Mul
@@ -260,7 +261,7 @@ class _Numbers:
         self.s = Surroundings(graph)
 
     def visit(self, b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) -> Replacement:
-        if isinstance(node.op, MatMul):
+        if isinstance(node.op, MatMul | Attention):
             return self.number_behind(b, node)
         found = self.two_numbers(node)
         if found is None:
@@ -300,10 +301,13 @@ class _Numbers:
         return Scaled(inner.x, float(outer.x.type.dtype.numpy.type(outer.number * inner.number)))
 
     def number_behind(self, b: GraphBuilder, node: Node) -> Replacement:
-        """matmul(a * c, b) as matmul(a, b) * c; a transpose may be between."""
+        """matmul(a * c, b) as matmul(a, b) * c; a transpose may be between.
+
+        So of queries and keys, whose number becomes the scale of attention.
+        """
         inputs = list(node.inputs)
         number = 1.0
-        for k, v in enumerate(node.inputs):
+        for k, v in enumerate(node.inputs[:2]):
             move = self.s.maker(v, "transpose")
             if move is not None and v is not None and not self.s.alone(v):
                 continue
@@ -317,6 +321,9 @@ class _Numbers:
             return None
         out = node.outputs[0]
         data = [None if v is None else b.now(v) for v in inputs]
+        if isinstance(node.op, Attention):
+            op = replace(node.op, scale=node.op.scale * number)
+            return b.one(op, *data, name=out.name, origin=node.origin)
         y = b.one(node.op, *data, name=out.name, origin=node.origin)
         c = b.constant(np.array(number, out.type.dtype.numpy), "scale")
         return b.one(Mul(), y, c, name=out.name, origin=node.origin)

@@ -184,6 +184,23 @@ def _broadcasts(others: list[tuple[Expr, ...]], shape: Shape, out: Shape) -> boo
     return True
 
 
+@VIEWS.rule("mul", "div")
+def number_before_repeating(s: Site, node: Node) -> Replacement:
+    """expand(x) * number -> expand(x * number), and so for a view of what is repeated"""
+    for k in (0, 1) if node.op.name == "mul" else (0,):
+        v, number = node.operands[k], node.operands[1 - k]
+        seen = s.maker(v, "reshape")
+        repeated = s.maker(v if seen is None else seen.operands[0], "expand")
+        if repeated is None or s.scalar(number) is None or not s.alone(v):
+            continue
+        (x,), whole = repeated.operands, repeated.outputs[0]
+        few = x.type.rank == whole.type.rank and not same_shape(x.type.shape, whole.type.shape)
+        if few and s.alone(whole) and number.type.rank <= x.type.rank:
+            y = s.make(repeated.op, s.make(node.op, x, number))
+            return y if seen is None else s.make(seen.op, y)
+    return None
+
+
 # ------------------------------------------------------------------------------------ products
 
 

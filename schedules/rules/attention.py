@@ -6,7 +6,10 @@ nearest caches: the full matrix of scores is never written to memory.
 
 from __future__ import annotations
 
+from math import prod
+
 from planish.compiler.errors import ScheduleError
+from planish.compiler.expr import nodes as n
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function, constant
 from planish.compiler.machine import Machine
@@ -22,11 +25,12 @@ from .contraction import (
     own_loops,
     schedule_inside,
 )
-from .elementwise import vector_innermost
+from .elementwise import stream, vector_innermost
 from .rows import reduce_row
 
 BLOCK_ROWS = 48  # at the most: a multiple of every register tile's rows
-SCORE_BUFFERS = 3  # arrays of the block's scores that are alive together
+SCORE_BUFFERS = 2  # arrays of the block's scores that are alive together
+SOME_COLUMNS = 512  # keys that are counted on where their number is not known
 
 
 def contractions(func: Function) -> list[Contraction]:
@@ -44,6 +48,7 @@ def schedule_attention(func: Function, machine: Machine, threads: int) -> Schedu
     s = inline_permutations(Schedule(func), first)
     s = inline_permutations(s, second)
     s = inline_elementwise(s, second)
+    s = _stream_operands(s, first, machine, threads)
     out = [b.name for b in ir.blocks(s.func.body)][-1]
     if out == second:
         s, second = _apart(s, second)
@@ -57,28 +62,65 @@ def schedule_attention(func: Function, machine: Machine, threads: int) -> Schedu
     if values is None or scores is None or not values.m or not scores.m:
         raise ScheduleError("a contraction has no rows", node=out)
     row = loop_of(s, out, second, values.m[-1])
-    columns = constant(scores.n[-1].extent)
-    if columns is None:
-        raise ScheduleError("the number of keys is not known", node=out)
-    s = L.split(s, f"{out}.{row}", _block_rows(columns, machine))
+    keys = _loops_of_keys(s, out, scores, values)
+    s = L.split(s, f"{out}.{row}", _block_rows(scores, machine))
     batch = [x.var.name for x in s.loops(out) if x.var.name not in (f"{row}_0", f"{row}_1")][:-1]
     column = s.loops(out)[-1].var.name
     s = L.reorder(s, out, (*batch, f"{row}_0", f"{row}_1", column))
     path = f"{out}.{row}_0"
     s = schedule_inside(s, values, out, machine)
-    between = [x for x in blocks if x not in (first, second, out)]
+    between = [x for x in blocks[blocks.index(first) :] if x not in (first, second, out)]
     for name in reversed(between):
-        s = S.compute_at(s, name, path, "local")
-    pack = f"{out}.{batch[-1]}" if batch else ""
+        s = _inside(s, name, path)
+    shared = _outermost(s, out, batch, keys, threads)
+    pack = f"{out}.{shared[-1]}" if shared else ""
     s = schedule_inside(s, scores, masked, machine, pack)
     for name in between:
-        if name == masked:
-            continue
         if s.block(name).combiner is not None:
             s = reduce_row(s, name, machine)
-        else:
+        elif name != masked:
             s = vector_innermost(s, name, machine, len(s.loops(name)) - len(own_loops(s, name)))
-    return _share(s, out, batch, row, threads)
+    return _share(s, out, shared, threads)
+
+
+def _stream_operands(s: Schedule, first: str, machine: Machine, threads: int) -> Schedule:
+    """Compute what the scores are made of beforehand, a pass for each stage."""
+    names = [b.name for b in ir.blocks(s.func.body)]
+    for name in names[: names.index(first)]:
+        s = stream(s, name, machine, threads)
+    return s
+
+
+def _loops_of_keys(
+    s: Schedule, out: str, scores: Contraction, values: Contraction
+) -> frozenset[str]:
+    """The loops of the result in which the keys are others each time."""
+    used = set(n.free_vars(*scores.right.indices))
+    heads = zip(scores.block.spatial[:-2], values.block.spatial[:-2], strict=True)
+    return frozenset(loop_of(s, out, values.block.name, own) for i, own in heads if i.var in used)
+
+
+def _outermost(
+    s: Schedule, out: str, batch: list[str], keys: frozenset[str], threads: int
+) -> list[str]:
+    """The outer loops up to the last one of the keys: what is inside shares them.
+
+    All of the loops, if those may be too few for the threads.
+    """
+    last = max((k for k, name in enumerate(batch, 1) if name in keys), default=0)
+    extents = [constant(s.loop(f"{out}.{name}").extent) for name in batch]
+    chunks = prod(x or 1 for x in extents[:last])
+    return batch[:last] if chunks >= threads else batch
+
+
+def _inside(s: Schedule, name: str, path: str) -> Schedule:
+    """Compute a stage of the softmax for a block of rows; a reduction for the row that reads it."""
+    block = s.block(name)
+    if block.combiner is None:
+        return S.compute_at(s, name, path, "local")
+    reader = next(b.name for b in ir.blocks(s.func.body) if _reads(b, block.buffer))
+    row = own_loops(s, reader)[0].var.name
+    return S.compute_at(s, name, f"{reader}.{row}", "register")
 
 
 def _apart(s: Schedule, name: str) -> tuple[Schedule, str]:
@@ -89,22 +131,28 @@ def _apart(s: Schedule, name: str) -> tuple[Schedule, str]:
 def _reader(s: Schedule, name: str) -> str | None:
     """The one elementwise block that reads a contraction, if there is one."""
     buffer = s.block(name).buffer
-    found = [b for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.reads(b))]
+    found = [b for b in ir.blocks(s.func.body) if _reads(b, buffer)]
     return found[0].name if len(found) == 1 and found[0].combiner is None else None
 
 
-def _block_rows(columns: int, machine: Machine) -> int:
-    """Rows whose scores fit into half of the second cache."""
-    fit = machine.l2_bytes // 2 // (4 * SCORE_BUFFERS * columns)
-    return max(8, min(BLOCK_ROWS, fit // 8 * 8))
+def _reads(block: ir.Block, buffer: str) -> bool:
+    return any(x.buffer == buffer for x in ir.reads(block))
 
 
-def _share(s: Schedule, out: str, batch: list[str], row: str, threads: int) -> Schedule:
+def _block_rows(scores: Contraction, machine: Machine) -> int:
+    """Rows whose scores fit into half of the second cache: all, if those are few."""
+    rows, columns = constant(scores.m[-1].extent), constant(scores.n[-1].extent)
+    fit = machine.l2_bytes // 2 // (4 * SCORE_BUFFERS * max(1, columns or SOME_COLUMNS))
+    block = max(8, min(BLOCK_ROWS, fit // 8 * 8))
+    return rows if rows is not None and 0 < rows <= block else block
+
+
+def _share(s: Schedule, out: str, shared: list[str], threads: int) -> Schedule:
     """Share heads among threads."""
-    if threads == 1 or not batch:
+    if threads == 1 or not shared:
         return s
-    name = batch[0]
-    for inner in batch[1:]:
+    name = shared[0]
+    for inner in shared[1:]:
         s = L.fuse(s, f"{out}.{name}", inner)
         name = f"{name}_{inner}"
     return L.parallel(s, f"{out}.{name}")

@@ -22,6 +22,9 @@ from planish.compiler.expr.simplify import simplify
 from planish.compiler.graph.fuse import Group, Kinds, fuse, singletons
 from planish.compiler.graph.ir import Array, Graph, Node, Value, tensor
 from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
+from planish.compiler.graph.single import as_graph, single_query
+from planish.compiler.loop import te
+from planish.compiler.loop.lower import lower
 from planish.compiler.machine import Machine
 from planish.compiler.ops.control import If, Loop
 from planish.compiler.ops.shape import Reshape
@@ -126,6 +129,7 @@ class _Assembly:
 
     ``known`` are the arrays of inputs of a subgraph that are constants around it, ``open`` the
     outputs for which it has to allocate memory; it does that anyway if only data tells their size.
+    ``is_choice``: the graph is one of several for a group, among which sizes choose.
     """
 
     def __init__(
@@ -134,6 +138,7 @@ class _Assembly:
         common: _Common,
         known: Arrays | None = None,
         open: Iterable[int] = (),
+        is_choice: bool = False,
     ) -> None:
         self.graph, self.common = graph, common
         unsized = {k for k, v in enumerate(graph.outputs) if not self._sized(v)}
@@ -142,6 +147,8 @@ class _Assembly:
         self.arrays: Arrays = {**graph.constants, **(known or {})}
         self.known: dict[Value, Array] = dict(self.arrays)
         self.kinds = Kinds()
+        self.is_choice = is_choice
+        self.singles: dict[Var, Value] = {}  # whether a size is 1
         self._source: dict[Value, Value] = {}  # what a view is a view of
 
     def program(self) -> Program:
@@ -182,7 +189,7 @@ class _Assembly:
             elif isinstance(first.op, If | Loop):
                 work.append(self._inner(first, first.op))
             else:
-                work.append(self._call(group))
+                work += self._choice(group) if self.kernels.optimize else [self._call(group)]
         outputs, copies = self._outputs()
         work += copies
         places, last, arena_bytes, scratch = self._places(work, outputs)
@@ -216,6 +223,36 @@ class _Assembly:
         if isinstance(op, Loop):
             size = simplify(size + LOOP_BYTES)
         return Inner(op, node.inputs, node.outputs, tuple(parts), size, _origin(node))
+
+    def _choice(self, group: Group) -> Iterator[_Work]:
+        """The call of a group's kernel, or the choice between that and kernels for one query."""
+        found = None if self.is_choice else single_query(group)
+        if found is None:
+            yield self._call(group)
+            return
+        rows, one = found
+        if rows not in self.singles:
+            self.singles[rows] = Value(f"{rows}_is_1", tensor(BOOL))
+            yield self._test(n.eq(rows, 1), self.singles[rows])
+        op = If(one, as_graph(group))
+        known = [
+            {inner: self.known[v] for inner, v in pairs if v in self.known}
+            for pairs in (zip(g.inputs, group.inputs, strict=True) for g in op.branches)
+        ]
+        open = {k for k, v in enumerate(group.outputs) if not self._sized(v)}
+        sides = [
+            _Assembly(g, self.common, arrays, open, is_choice=True).steps()
+            for g, arrays in zip(op.branches, known, strict=True)
+        ]
+        size = simplify(reduce(n.maximum, (size for _, size in sides)))
+        parts = tuple(steps for steps, _ in sides)
+        inputs = (self.singles[rows], *group.inputs)
+        yield Inner(op, inputs, group.outputs, parts, size, _origin(group.nodes[-1]))
+
+    def _test(self, condition: Expr, to: Value) -> _Call:
+        """The call that computes a condition on sizes."""
+        func = lower("test", [], [te.compute((), lambda: condition, "holds")])
+        return _Call(self.kernels.kernel(func, (), "test"), (), (to,), func.symbols, (to.name,))
 
     def _sized(self, v: Value) -> bool:
         """Whether the inputs' shapes tell a value's size."""

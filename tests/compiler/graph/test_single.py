@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from planish.compiler.graph.fuse import fuse
+from planish.compiler.graph.ir import Graph
+from planish.compiler.graph.single import single_query
+from planish.compiler.graph.verify import verify
+
+from .tables import assert_same_values, normal, read
+
+TURNED = """
+    def f(q: f32[b, 2, m, 4], k: f32[b, 2, n, 4], v: f32[b, 2, n, 3], c: f32[m, n], a: bool[n]) -> (
+        y,
+    ):
+        t: f32[b, 2, 4, n] = transpose(k, perm=(0, 1, 3, 2))
+        y: f32[b, 2, m, 3] = attention(q, t, v, c, a, scale=0.5, masked=-9.0, empty_is_zero=True)
+"""
+WRITTEN_OUT = """
+    def f(q: f32[b, 2, 1, 4], k: f32[b, 2, n, 4], v: f32[b, 2, n, 3], c: f32[1, n], a: bool[n]) -> (
+        y,
+    ):
+        d: f32[()] = constant(0.5)
+        e: f32[()] = constant(-9.0)
+        z: f32[()] = constant(0.0)
+        s: f32[b, 2, 1, n] = matmul(q, k, transpose_b=True)
+        r: f32[b, 2, 1, n] = mul(s, d)
+        o: f32[b, 2, 1, n] = add(r, c)
+        p: f32[b, 2, 1, n] = where(a, o, e)
+        w: f32[b, 2, 1, n] = softmax(p)
+        i: bool[b, 2, 1, n] = is_nan(w)
+        x: f32[b, 2, 1, n] = where(i, z, w)
+        y: f32[b, 2, 1, 3] = matmul(x, v)
+"""
+
+
+def single(graph: Graph) -> Graph | None:
+    (group,) = fuse(graph)
+    found = single_query(group)
+    return None if found is None else found[1]
+
+
+def test_written_out() -> None:
+    found = single(read(TURNED))
+    assert found is not None
+    verify(found)
+    order = {v.name: v for v in found.inputs}
+    found = found.with_(
+        inputs=tuple(order[name] for name in "qkvca"), input_names=("q", "k", "v", "c", "a")
+    )
+    assert normal(found) == normal(read(WRITTEN_OUT))
+    one = read(TURNED.replace("[b, 2, m", "[b, 2, 1").replace("[m, n]", "[1, n]"))
+    assert_same_values(one, found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        ("9", "n"),  # it is known
+        ("m", "m"),  # a single query has a single key
+        ("m + n", "n"),  # no size by itself
+    ],
+)
+def test_no_choice(rows: str, columns: str) -> None:
+    graph = read(f"""
+    def f(q: f32[{rows}, 4], k: f32[4, {columns}], v: f32[{columns}, 3], w: f32[m, n]) -> (y,):
+        y: f32[{rows}, 3] = attention(q, k, v)
+    """)
+    assert single(graph) is None
