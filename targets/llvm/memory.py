@@ -22,6 +22,7 @@ from planish.compiler.errors import CodegenError, InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.nodes import Const, Expr, Load, Mul, Var
+from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop.ir import Buffer
 
 from .builder import Builder
@@ -72,6 +73,8 @@ class Memory(Expressions):
             found = Const(0, I64)
             for i, s in zip(indices, self.buffers[name].strides, strict=True):
                 found = found + i * s
+            if any(isinstance(e, n.FloorDiv) for e in n.walk(found)):  # x // c * c + x % c is x
+                found = simplify(found)
             self._flat[key] = found
         return found
 
