@@ -20,9 +20,10 @@ from typing import NamedTuple
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import CodegenError, InternalError
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.index import recombine
+from planish.compiler.expr.intervals import facts
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.nodes import Const, Expr, Load, Mul, Var
-from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop.ir import Buffer
 
 from .builder import Builder
@@ -73,8 +74,7 @@ class Memory(Expressions):
             found = Const(0, I64)
             for i, s in zip(indices, self.buffers[name].strides, strict=True):
                 found = found + i * s
-            if any(isinstance(e, n.FloorDiv) for e in n.walk(found)):  # x // c * c + x % c is x
-                found = simplify(found)
+            found = recombine(linear(found), facts()).expr()  # x // c * c + x % c is x
             self._flat[key] = found
         return found
 
