@@ -30,7 +30,7 @@ from .builder import Builder
 from .expressions import Expressions, Scope, free
 from .isa import Isa
 from .registers import Registers
-from .values import Val, lanes_type, memory_type, scalar_type, type_suffix
+from .values import Val, holds_first, lanes_type, memory_type, scalar_type, type_suffix
 
 
 class Access(NamedTuple):
@@ -217,7 +217,7 @@ class Memory(Expressions):
         for g in guards:
             if g.lanes and lanes:
                 mask = g if mask is None else self.binary(n.And, mask, g)
-            else:
+            elif not holds_first(g):
                 zeros = self.b.module.zeros(size * max(1, lanes))
                 pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {zeros}")
         if mask is not None:
@@ -356,6 +356,8 @@ class Memory(Expressions):
     def _guarded_place(self, pointer: str) -> str:
         """Where one element is stored; where nobody reads if a guard does not hold."""
         for g in self.guards:
+            if holds_first(g):
+                continue
             pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {self.sink()}")
         return pointer
 
