@@ -6,8 +6,10 @@ which is in 0 .. c - 1. There is a T so that for x < T it holds for all of ``u``
 some that are small enough (or none), and beyond for none. A serial loop over x is cut at T: the
 loop without the condition, and what is left with x = T. Where x is no serial loop's own variable
 (fused or parallel loops), the body is made twice behind a test of ``x < T``. In what is cut off,
-the condition folds to constants when n is known; when it is not, the tile is made once for each
-height it can have, so that register tiles keep constant shapes.
+the condition folds to constants when n is known. When it is not, sums in register tiles are made
+once for each height that the tile can have, so that the tiles keep constant shapes, with their
+steps rolled up (``roll``); what comes behind the sums is made once, a test around each row. A cut
+through the steps of a sum themselves leaves an ordinary loop over those that are left.
 
 Blocks without the condition run everywhere all the same. Runs on bound blocks that do not start a
 reduction.
@@ -102,13 +104,9 @@ class _Parts:
         cut = map_expressions(cut, lambda e: n.substitute(e, {s.var: whole}))
         cut = self.visit(cut, known)
         left = simplify(n.all_of(n.le(0, whole), n.lt(whole, s.extent)), known)
-        return (
-            seq(first, cut)
-            if left is TRUE
-            else first
-            if left is FALSE
-            else seq(first, If(left, cut))
-        )
+        if left is FALSE:
+            return first
+        return seq(first, cut if left is TRUE else If(left, cut))
 
     def branch(self, body: Stmt, loop: Loop, inside: Known) -> Stmt:
         """The body of a loop that stays as it is, made anew behind a test for each guard."""
@@ -144,15 +142,18 @@ class _Parts:
         if _ordinary(body, guard):
             return body
         steps = simplify((height + (guard.step - 1)) // guard.step, known)
+        tests = {k: simplify(n.eq(steps, k), known) for k in range(1, guard.heights)}
+        heights = [k for k, test in tests.items() if test is not FALSE]
         sums, rest = _behind_sums(body)
-        tested = None if rest is None or not guard.everywhere else _tested(rest, guard, steps)
+        tested = None
+        if rest is not None and guard.everywhere and heights:
+            tested = _tested(rest, guard, steps, heights[-1])
         if tested is None:
             sums = body
         out = None if guard.everywhere else _settle(sums, guard, FALSE)
-        for k in range(1, guard.heights):
-            out = If(n.eq(steps, k), _limited(sums, guard, Const(k * guard.step)), out)
-        assert out is not None
-        return out if tested is None else seq(out, tested)
+        for k in heights:
+            out = If(tests[k], _limited(sums, guard, Const(k * guard.step)), out)
+        return out if out is None or tested is None else seq(out, tested)
 
 
 def _inside(known: Known, *loops: Loop) -> Known:
@@ -325,10 +326,11 @@ def _behind_sums(body: Stmt) -> tuple[Stmt, Stmt | None]:
     return seq(*parts[: ends[-1]]), seq(*parts[ends[-1] :])
 
 
-def _tested(s: Stmt, guard: Guard, steps: Expr) -> Stmt | None:
+def _tested(s: Stmt, guard: Guard, steps: Expr, most: int) -> Stmt | None:
     """The body of a cut tile with each of its unrolled steps behind a test; None if it has others.
 
-    The last step is in no cut tile.
+    ``steps`` of them are in the tile, at most ``most``: others never run, and read registers that
+    no case has set.
     """
     match s:
         case Loop(kind="unrolled") if all(
@@ -340,11 +342,11 @@ def _tested(s: Stmt, guard: Guard, steps: Expr) -> Stmt | None:
             if constant(s.extent) != guard.heights:
                 return None
             body = If(n.lt(s.var, steps), _settle(s.body, guard, TRUE))
-            return s.with_(extent=s.extent - 1, body=body)
+            return s.with_(extent=Const(most), body=body)
         case Block():
             return None
         case _:
-            parts = [_tested(c, guard, steps) for c in children(s)]
+            parts = [_tested(c, guard, steps, most) for c in children(s)]
             if any(p is None for p in parts):
                 return None
             return with_children(s, tuple(p for p in parts if p is not None))
