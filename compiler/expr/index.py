@@ -181,13 +181,18 @@ def _symbolic(x: Linear, d: Linear, known: Facts) -> tuple[Linear, Linear]:
     peeled = rest
     for a in rest.terms:
         match a:
-            case FloorMod(y, m) if m is by and known.whole(linear(y)):
+            case FloorMod(y, m) if _divides(d, by, m) and known.whole(linear(y)):
                 peeled = peeled.replace(a, linear(y))
     if peeled is not rest:
         _, left = _symbolic(peeled, d, known)
     else:
         left = Linear({FloorMod(rest.expr(), by): 1})
     return whole + _nested_symbolic(rest, d, known), left
+
+
+def _divides(d: Linear, by: Expr, m: Expr) -> bool:
+    """Whether a divisor, also given as an expression, divides another one."""
+    return m is by or long_division(linear(m), d)[1].same(ZERO)
 
 
 def _nested_symbolic(x: Linear, d: Linear, known: Facts) -> Linear:
@@ -264,7 +269,7 @@ def _recombined(x: Linear, known: Facts) -> Linear | None:
             continue
         for spelled in spellings(f, present, known):
             out = x - k.times(Linear({f: 1})) + k.times(spelled)
-            if len(out.terms) < len(x.terms):
+            if _weight(out) < _weight(x):
                 return out
     return None
 
@@ -293,4 +298,10 @@ def _part(x: Linear, f: FloorDiv, k: Linear, known: Facts) -> Linear | None:
         return None
     small = _remainder(linear(f.lhs), linear(f.rhs), known)
     out = x - k.times(Linear({f: 1})) - whole + times.times(small)
-    return out if len(out.terms) < len(x.terms) else None
+    return out if _weight(out) < _weight(x) else None
+
+
+def _weight(x: Linear) -> tuple[int, int]:
+    """How many terms a sum has, and in how many of them something is divided."""
+    divided = [a for a in x.terms if any(isinstance(f, (FloorDiv, FloorMod)) for f in factors(a))]
+    return len(x.terms), len(divided)

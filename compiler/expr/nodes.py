@@ -28,7 +28,7 @@ ranges is the simplifier's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, dataclass_transform
 
@@ -53,8 +53,10 @@ def node(cls: type[T]) -> type[T]:
 class Expr(metaclass=Interned):
     """A scalar expression."""
 
-    __slots__ = ("__weakref__", "_dtype")
+    __slots__ = ("__weakref__", "_dtype", "_loads", "_vars")
     _dtype: DType
+    _vars: tuple[Var, ...]  # what is below it; kept on first use
+    _loads: tuple[Load, ...]
 
     @property
     def dtype(self) -> DType:
@@ -687,12 +689,49 @@ def walk(*roots: Expr) -> Iterator[Expr]:
 
 def free_vars(*roots: Expr) -> tuple[Var, ...]:
     """The variables of the roots, in order of first use."""
-    return tuple(e for e in walk(*roots) if isinstance(e, Var))
+    return _distinct([_vars(e) for e in roots])
 
 
 def loads(*roots: Expr) -> tuple[Load, ...]:
     """The loads in the roots, inner ones first."""
-    return tuple(e for e in walk(*roots) if isinstance(e, Load))
+    return _distinct([_loads(e) for e in roots])
+
+
+def _vars(e: Expr) -> tuple[Var, ...]:
+    if isinstance(e, Var):
+        return (e,)
+    if not hasattr(e, "_vars"):
+        _note_leaves(e)
+    return e._vars
+
+
+def _loads(e: Expr) -> tuple[Load, ...]:
+    if not hasattr(e, "_loads"):
+        _note_leaves(e)
+    return (*e._loads, e) if isinstance(e, Load) else e._loads
+
+
+def _note_leaves(root: Expr) -> None:
+    """Keep in a node, and in all below it, what is below; a loop, because trees may be deep."""
+    stack = [root]
+    while stack:
+        e = stack[-1]
+        if todo := [c for c in e.children if not hasattr(c, "_loads")]:
+            stack.extend(reversed(todo))
+            continue
+        stack.pop()
+        object.__setattr__(e, "_vars", _distinct([_vars(c) for c in e.children]))
+        object.__setattr__(e, "_loads", _distinct([_loads(c) for c in e.children]))
+
+
+def _distinct(parts: list[tuple[T, ...]]) -> tuple[T, ...]:
+    """The elements of all, each once, in order; a part itself if it is the only one."""
+    parts = [p for p in parts if p]
+    if len(parts) < 2:
+        return parts[0] if parts else ()
+    first = parts[0]
+    out = tuple(dict.fromkeys(x for p in parts for x in p))
+    return first if len(out) == len(first) else out
 
 
 def transform(root: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
@@ -707,11 +746,23 @@ def transform(root: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
     return done[root]
 
 
-def substitute(root: Expr, values: dict[Var, Expr]) -> Expr:
+def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
     """The expression with variables replaced, all at once."""
-    if not values:
-        return root
-    return transform(root, lambda e: values.get(e) if isinstance(e, Var) else None)
+    done: dict[Expr, Expr] = {}
+    stack = [root]
+    while stack:
+        e = stack[-1]
+        if e in done:
+            stack.pop()
+        elif isinstance(e, Var):
+            done[e] = values.get(e, e)
+        elif values.keys().isdisjoint(_vars(e)):
+            done[e] = e
+        elif todo := [c for c in e.children if c not in done]:
+            stack.extend(reversed(todo))
+        else:
+            done[e] = e.rebuild(tuple([done[c] for c in e.children]))
+    return done[root]
 
 
 def product(factors: Iterable[Like]) -> Expr:

@@ -287,6 +287,29 @@ def map_blocks(s: Stmt, change: Callable[[Block], Block]) -> Stmt:
     return out
 
 
+def map_expressions(s: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with each expression that speaks of its loops replaced.
+
+    Blocks are bound ones that start no reduction.
+    """
+
+    def one(x: Stmt) -> Stmt:
+        match x:
+            case Block():
+                indices = tuple(map(change, x.indices))
+                return x.with_(indices=indices, value=change(x.value), where=change(x.where))
+            case Loop():
+                return x.with_(extent=change(x.extent))
+            case If(condition, then, other):
+                return If(change(condition), then, other)
+            case Seq():
+                return x
+
+    out = map_statements(s, one)
+    assert out is not None
+    return out
+
+
 def reads(b: Block) -> tuple[Load, ...]:
     """The loads of a block's value and indices (not the update's own)."""
     from planish.compiler.expr.nodes import loads

@@ -6,8 +6,10 @@ which is in 0 .. c - 1. There is a T so that for x < T it holds for all of ``u``
 some that are small enough (or none), and beyond for none. A serial loop over x is cut at T: the
 loop without the condition, and what is left with x = T. Where x is no serial loop's own variable
 (fused or parallel loops), the body is made twice behind a test of ``x < T``. In what is cut off,
-the condition folds to constants when n is known; when it is not, the tile is made once for each
-height it can have, so that register tiles keep constant shapes.
+the condition folds to constants when n is known. When it is not, sums in register tiles are made
+once for each height that the tile can have, so that the tiles keep constant shapes, with their
+steps rolled up (``roll``); what comes behind the sums is made once, a test around each row. A cut
+through the steps of a sum themselves leaves an ordinary loop over those that are left.
 
 Blocks without the condition run everywhere all the same. Runs on bound blocks that do not start a
 reduction.
@@ -34,15 +36,19 @@ from .ir import (
     Loop,
     Seq,
     Stmt,
+    blocks,
     children,
     constant,
     map_blocks,
+    map_expressions,
     map_statements,
     seq,
+    walk,
     with_children,
 )  # fmt: skip
 from .ir import nests as all_nests
 from .known import Known, anywhere, entered
+from .roll import roll
 
 MAX_HEIGHTS: Final = 16  # of a cut-off tile of unknown height that are each made apart
 REPEATED: Final = ("unrolled", "vector")
@@ -52,8 +58,8 @@ def partition(func: Function) -> Function:
     """The function with the conditions of its blocks out of the inner loops."""
     if all(b.where is TRUE for _, b in all_nests(func.body)):
         return func
-    known = anywhere(func)
-    body = map_statements(_visit(func.body, known), _unless_empty) or Seq(())
+    parts = _Parts(frozenset(b.name for b in func.temps if b.scope == "register"))
+    body = map_statements(parts.visit(func.body, anywhere(func)), _unless_empty) or Seq(())
     return func if body == func.body else func.with_(body=body)
 
 
@@ -63,60 +69,92 @@ def _unless_empty(s: Stmt) -> Stmt | None:
     return s if extent is None or extent > 0 else None
 
 
-def _visit(s: Stmt, known: Known) -> Stmt:
-    match s:
-        case Loop(kind=kind) if kind in REPEATED:
-            return s
-        case Loop():
-            return _loop(s, known)
-        case _:
-            return with_children(s, tuple(_visit(c, known) for c in children(s)))
+@dataclass(frozen=True)
+class _Parts:
+    """Makes the parts of loops. ``registers`` are the buffers that are kept in registers."""
+
+    registers: frozenset[str]
+
+    def visit(self, s: Stmt, known: Known) -> Stmt:
+        match s:
+            case Loop(kind=kind) if kind in REPEATED:
+                return s
+            case Loop():
+                return self.loop(s, known)
+            case _:
+                return with_children(s, tuple(self.visit(c, known) for c in children(s)))
+
+    def loop(self, s: Loop, known: Known) -> Stmt:
+        inside = entered(known, (s,))
+        body = _simplified(s.body, inside)
+        guard = _find(body, s.var, inside)
+        if guard is None:
+            return s.with_(body=self.visit(body, inside))
+        whole = simplify(guard.whole, inside)
+        ends = guard.everywhere or prove(n.le(s.extent, whole + 1), inside)
+        moves = guard.atom is not s.var or bool(n.loads(s.extent))
+        if s.kind != "serial" or moves or not ends:
+            return s.with_(body=self.branch(body, s, inside))
+        count = simplify(n.minimum(n.maximum(whole, 0), s.extent), known)
+        first = self.loop(s.with_(extent=count, body=_settle(body, guard, TRUE)), known)
+        cut = self.cut(body, guard, whole, inside)
+        if cut is None:
+            return first
+        cut = map_expressions(cut, lambda e: n.substitute(e, {s.var: whole}))
+        cut = self.visit(cut, known)
+        left = simplify(n.all_of(n.le(0, whole), n.lt(whole, s.extent)), known)
+        if left is FALSE:
+            return first
+        return seq(first, cut if left is TRUE else If(left, cut))
+
+    def branch(self, body: Stmt, loop: Loop, inside: Known) -> Stmt:
+        """The body of a loop that stays as it is, made anew behind a test for each guard."""
+        guard = _find(body, loop.var, inside)
+        if guard is None:
+            return self.visit(body, inside)
+        whole = simplify(guard.whole, inside)
+        test = simplify(n.lt(guard.atom, whole), inside)
+        main = _settle(body, guard, TRUE)
+        cut = self.cut(body, guard, whole, inside)
+        last = guard.atom if guard.atom is not loop.var else loop.extent - 1
+        if prove(n.le(last, whole), inside):  # there is nothing beyond
+            other = cut
+        else:
+            beyond = None if guard.everywhere else _settle(body, guard, FALSE)
+            other = If(n.eq(guard.atom, whole), cut, beyond) if cut is not None else beyond
+        if test is TRUE or other is None:
+            out = self.branch(main, loop, inside)
+            return out if test is TRUE else If(test, out)
+        if test is FALSE:
+            return self.branch(other, loop, inside)
+        return If(test, self.branch(main, loop, inside), self.branch(other, loop, inside))
+
+    def cut(self, body: Stmt, guard: Guard, whole: Expr, known: Known) -> Stmt | None:
+        """The body where the atom is ``whole``; None if nothing is left there."""
+        height = simplify(guard.room + 1 - whole * guard.coefficient, known)  # how many are in
+        count = constant(height)
+        if count is not None:
+            return None if count <= 0 and guard.everywhere else _limited(body, guard, height)
+        if not guard.registers or guard.heights > MAX_HEIGHTS:
+            return _limited(body, guard, height)
+        body = roll(body, self.registers)
+        if _ordinary(body, guard):
+            return body
+        steps = simplify((height + (guard.step - 1)) // guard.step, known)
+        tests = {k: simplify(n.eq(steps, k), known) for k in range(1, guard.heights)}
+        heights = [k for k, test in tests.items() if test is not FALSE]
+        sums, rest = _behind_sums(body)
+        tested = None
+        if rest is not None and guard.everywhere and heights:
+            tested = _tested(rest, guard, steps, heights[-1])
+        if tested is None:
+            sums = body
+        out = None if guard.everywhere else _settle(sums, guard, FALSE)
+        for k in heights:
+            out = If(tests[k], _limited(sums, guard, Const(k * guard.step)), out)
+        return out if out is None or tested is None else seq(out, tested)
 
 
-def _loop(s: Loop, known: Known) -> Stmt:
-    inside = entered(known, (s,))
-    body = _simplified(s.body, inside)
-    guard = _find(body, s.var, inside)
-    if guard is None:
-        return s.with_(body=_visit(body, inside))
-    whole = simplify(guard.whole, inside)
-    ends = guard.everywhere or prove(n.le(s.extent, whole + 1), inside)
-    whole_loop = s.kind == "serial" and guard.atom is s.var and not n.loads(s.extent)
-    if not (whole_loop and ends):
-        return s.with_(body=_branch(body, s, inside))
-    count = simplify(n.minimum(n.maximum(whole, 0), s.extent), known)
-    first = _loop(s.with_(extent=count, body=_settle(body, guard, TRUE)), known)
-    cut = _cut(body, guard, whole, inside)
-    if cut is None:
-        return first
-    cut = _visit(_substitute(cut, {s.var: whole}), known)
-    left = simplify(n.all_of(n.le(0, whole), n.lt(whole, s.extent)), known)
-    return (
-        seq(first, cut) if left is TRUE else first if left is FALSE else seq(first, If(left, cut))
-    )
-
-
-def _branch(body: Stmt, loop: Loop, inside: Known) -> Stmt:
-    """The body of a loop that stays as it is, made anew behind a test for each guard."""
-    guard = _find(body, loop.var, inside)
-    if guard is None:
-        return _visit(body, inside)
-    whole = simplify(guard.whole, inside)
-    test = simplify(n.lt(guard.atom, whole), inside)
-    main = _settle(body, guard, TRUE)
-    cut = _cut(body, guard, whole, inside)
-    last = guard.atom if guard.atom is not loop.var else loop.extent - 1
-    if prove(n.le(last, whole), inside):  # there is nothing beyond
-        other = cut
-    else:
-        beyond = None if guard.everywhere else _settle(body, guard, FALSE)
-        other = If(n.eq(guard.atom, whole), cut, beyond) if cut is not None else beyond
-    if test is TRUE or other is None:
-        out = _branch(main, loop, inside)
-        return out if test is TRUE else If(test, out)
-    if test is FALSE:
-        return _branch(other, loop, inside)
-    return If(test, _branch(main, loop, inside), _branch(other, loop, inside))
 
 
 def _simplified(s: Stmt, known: Known) -> Stmt:
@@ -260,43 +298,55 @@ def _settle(body: Stmt, guard: Guard, value: Expr) -> Stmt:
     return map_blocks(body, change)
 
 
-def _cut(body: Stmt, guard: Guard, whole: Expr, known: Known) -> Stmt | None:
-    """The body where the atom is ``whole``; None if nothing is left there."""
-    height = simplify(guard.room + 1 - whole * guard.coefficient, known)  # how many are in
+def _limited(body: Stmt, guard: Guard, limit: Expr) -> Stmt:
+    """The body with the guard's inner part bounded by ``limit``."""
 
-    def at(limit: Expr) -> Stmt:
-        def change(b: Block) -> Block:
-            parts = [(c, guard.inner.get(c)) for c in conjuncts(b.where)]
-            where = n.all_of(*(c if x is None else n.lt(x, limit) for c, x in parts))
-            return b if where is b.where else b.with_(where=where)
+    def change(b: Block) -> Block:
+        parts = [(c, guard.inner.get(c)) for c in conjuncts(b.where)]
+        where = n.all_of(*(c if x is None else n.lt(x, limit) for c, x in parts))
+        return b if where is b.where else b.with_(where=where)
 
-        return map_blocks(body, change)
-
-    count = constant(height)
-    if count is not None:
-        return None if count <= 0 and guard.everywhere else at(height)
-    if not guard.registers or guard.heights > MAX_HEIGHTS:
-        return at(height)
-    steps = simplify((height + (guard.step - 1)) // guard.step, known)
-    out = None if guard.everywhere else _settle(body, guard, FALSE)
-    for k in range(1, guard.heights):
-        out = If(n.eq(steps, k), at(Const(k * guard.step)), out)
-    return out
+    return map_blocks(body, change)
 
 
-def _substitute(s: Stmt, values: dict[Var, Expr]) -> Stmt:
+def _behind_sums(body: Stmt) -> tuple[Stmt, Stmt | None]:
+    """The body up to its last reduction, and what comes behind."""
+    parts = body.body if isinstance(body, Seq) else (body,)
+    ends = [k + 1 for k, s in enumerate(parts) if any(b.combiner for b in blocks(s))]
+    if not ends or ends[-1] == len(parts):
+        return body, None
+    return seq(*parts[: ends[-1]]), seq(*parts[ends[-1] :])
+
+
+def _tested(s: Stmt, guard: Guard, steps: Expr, most: int) -> Stmt | None:
+    """The body of a cut tile with each of its unrolled steps behind a test; None if it has others.
+
+    ``steps`` of them are in the tile, at most ``most``: others never run, and read registers that
+    no case has set.
+    """
     match s:
-        case Loop():
-            extent = n.substitute(s.extent, values)
-            return s.with_(extent=extent, body=_substitute(s.body, values))
-        case If(condition, then, other):
-            no = None if other is None else _substitute(other, values)
-            return If(n.substitute(condition, values), _substitute(then, values), no)
+        case Loop(kind="unrolled") if all(
+            form is s.var * guard.step
+            for b in blocks(s)
+            for c in conjuncts(b.where)
+            if (form := guard.inner.get(c)) is not None
+        ):
+            if constant(s.extent) != guard.heights:
+                return None
+            body = If(n.lt(s.var, steps), _settle(s.body, guard, TRUE))
+            return s.with_(extent=Const(most), body=body)
         case Block():
-            return s.with_(
-                indices=tuple(n.substitute(i, values) for i in s.indices),
-                value=n.substitute(s.value, values),
-                where=n.substitute(s.where, values),
-            )
+            return None
         case _:
-            return with_children(s, tuple(_substitute(c, values) for c in children(s)))
+            parts = [_tested(c, guard, steps, most) for c in children(s)]
+            if any(p is None for p in parts):
+                return None
+            return with_children(s, tuple(p for p in parts if p is not None))
+
+
+def _ordinary(body: Stmt, guard: Guard) -> bool:
+    """Whether no loop that is repeated decides on the guard's condition."""
+    inner = {v for e in guard.inner.values() for v in free_vars(e)}
+    return all(
+        x.var not in inner or x.kind not in REPEATED for x in walk(body) if isinstance(x, Loop)
+    )

@@ -29,6 +29,7 @@ from .elementwise import stream
 MAX_ROWS = 8
 LOAD_SHARE = 0.15  # of the loads' time that is not hidden behind multiplications
 MAX_STEPS = 28  # steps of the reduction that are repeated in code
+MAX_UPDATES = 256  # of registers that those make
 PACK_ROWS = 24  # rows for which packing the right operand pays
 IN_PLACE_WIDTH = 768  # columns up to which a right operand is read in place
 SERIAL_PRODUCTS = 250_000  # products for which starting a parallel loop does not pay
@@ -445,7 +446,7 @@ def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Sched
     s = L.split(s, f"{anchor}.{col}", tile.lanes)
     tile_loops = [*spatial[:-1], f"{col}_0", f"{col}_1"]
     steps: list[str] = []
-    room = MAX_STEPS
+    room = min(MAX_STEPS, max(tile.unroll, MAX_UPDATES // (tile.rows * tile.vectors)))
     while reduce:
         last = reduce.pop()
         extent = constant(s.loop(f"{anchor}.{last}").extent)

@@ -17,7 +17,7 @@ from .builder import Builder
 from .expressions import Scope
 from .isa import Isa
 from .memory import Memory
-from .values import Val, constant
+from .values import Val, constant, first_lanes
 
 _COMBINE: Final[dict[str, type[n.Binary]]] = {
     "sum": n.Add,
@@ -75,7 +75,7 @@ class Blocks(Memory):
         if live is not None and self._better_in_pieces(s, live):
             self._in_pieces(s, live)
             return
-        self.guards.append(self.value(lanes))
+        self.guards.append(first_lanes(live, self.scope.lanes) if live else self.value(lanes))
         self._statement(s)
         self.guards.pop()
 

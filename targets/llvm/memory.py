@@ -20,6 +20,8 @@ from typing import NamedTuple
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import CodegenError, InternalError
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.index import recombine
+from planish.compiler.expr.intervals import facts
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.nodes import Const, Expr, Load, Mul, Var
 from planish.compiler.loop.ir import Buffer
@@ -28,7 +30,7 @@ from .builder import Builder
 from .expressions import Expressions, Scope, free
 from .isa import Isa
 from .registers import Registers
-from .values import Val, lanes_type, memory_type, scalar_type, type_suffix
+from .values import Val, holds_first, lanes_type, memory_type, scalar_type, type_suffix
 
 
 class Access(NamedTuple):
@@ -72,6 +74,7 @@ class Memory(Expressions):
             found = Const(0, I64)
             for i, s in zip(indices, self.buffers[name].strides, strict=True):
                 found = found + i * s
+            found = recombine(linear(found), facts()).expr()  # x // c * c + x % c is x
             self._flat[key] = found
         return found
 
@@ -215,7 +218,7 @@ class Memory(Expressions):
         for g in guards:
             if g.lanes and lanes:
                 mask = g if mask is None else self.binary(n.And, mask, g)
-            else:
+            elif not holds_first(g):
                 zeros = self.b.module.zeros(size * max(1, lanes))
                 pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {zeros}")
         if mask is not None:
@@ -354,6 +357,8 @@ class Memory(Expressions):
     def _guarded_place(self, pointer: str) -> str:
         """Where one element is stored; where nobody reads if a guard does not hold."""
         for g in self.guards:
+            if holds_first(g):
+                continue
             pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {self.sink()}")
         return pointer
 

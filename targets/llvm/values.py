@@ -91,3 +91,14 @@ def ramp(dtype: DType, lanes: int) -> Val:
     """0, 1, 2 ... as a constant vector."""
     t = scalar_type(dtype)
     return Val("<" + ", ".join(f"{t} {k}" for k in range(lanes)) + ">", dtype, lanes)
+
+
+def first_lanes(count: int, lanes: int) -> Val:
+    """A constant condition that holds in the first ``count`` lanes."""
+    parts = [f"i1 {'true' if k < count else 'false'}" for k in range(lanes)]
+    return Val("<" + ", ".join(parts) + ">", BOOL, lanes)
+
+
+def holds_first(v: Val) -> bool:
+    """Whether a condition is a constant that holds in the first lane."""
+    return v.text.startswith("<i1 true")

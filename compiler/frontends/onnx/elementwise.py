@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, from_numpy
+from planish.compiler.dtypes import from_numpy
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops import activations, compare, elementwise, power, unary
 from planish.compiler.ops.base import Op

@@ -206,6 +206,47 @@ def test_every_remainder(outer: str, middle: str, inner: str, symbolic: bool):
         same(func, tidy(found), n)
 
 
+PRODUCT = """\
+def f(x: f32[M], w: f32[K], *, C: f32[M]):
+    T = buffer(f32[M], "register")
+    for i_0 in HOW((M + 3) // 4):
+        for k_0 in serial((K + 7) // 8):
+            for k_1 in unrolled(8):
+                for u in unrolled(4):
+                    with block("T", i0=spatial(M, i_0 * 4 + u), r0=reduce(K, k_0 * 8 + k_1), init=f32(0.0), where=i_0 * 4 + u < M and k_0 * 8 + k_1 < K):
+                        T[i0] += x[i0] * w[r0]
+        for u in unrolled(4):
+            with block("C", i0=spatial(M, i_0 * 4 + u), where=i_0 * 4 + u < M):
+                C[i0] = T[i0]"""
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize(("rows", "heights"), [("m", (1, 2, 3)), ("m * 6", (2,)), ("m * 4", ())])
+def test_only_sums_are_made_for_each_height(kind: str, rows: str, heights: tuple[int, ...]):
+    text = PRODUCT.replace("HOW", kind).replace("M", f"({rows})").replace("K", "k")
+    text = text.replace("):\n", "):\n    symbols(m, k)\n", 1)
+    func = bind(decompose(verify(parse(text))))
+    found = tidy(partition(func))
+    verify(found)
+    sums = [loops for loops, b in nests(found.body) if b.name == "T"]
+    repeated = [
+        loops for loops in sums if any(x.var.name == "k_1" and x.kind == "unrolled" for x in loops)
+    ]
+    assert len(repeated) == 1  # the whole tile, and there only whole steps
+    assert len(sums) == 2 + len(heights)
+    assert len([b for _, b in nests(found.body) if b.name == "C"]) == 1 + bool(heights)
+    rng = np.random.default_rng(0)
+    for m in range(1, 7):
+        for k in (1, 7, 8, 9, 16, 21):
+            x = rng.standard_normal(eval(rows, {"m": m})).astype(np.float32)
+            w = rng.standard_normal(k).astype(np.float32)
+            sizes = {"m": m, "k": k}
+            for a, b in zip(
+                interpret(found, (x, w), sizes), interpret(func, (x, w), sizes), strict=True
+            ):
+                np.testing.assert_array_equal(a, b)
+
+
 FUSED = """\
 def f(x: f32[N, 7], *, C: f32[N, 7]):
     for f in HOW(((N + 3) // 4) * 2):
