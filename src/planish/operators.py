@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 How: TypeAlias = Literal["handled", "expanded", "function", "missing"]
 
-FIRST_OPSET: Final = 7  # forms that only older models use are no matter
+FIRST_OPSET: Final = 1
 BRANCHES: Final = "If"  # the importer builds its branches itself
 
 
 @dataclass(frozen=True)
 class OnnxOperator:
-    """An operator of ONNX: its forms since opset 7, by what is done with them."""
+    """An operator of ONNX: its forms, by what is done with them."""
 
     name: str
     handled: tuple[int, ...]

@@ -206,7 +206,7 @@ def gather_nd(r: NodeReader) -> Value:
     return r.one(GatherND(batch), r.input(0), r.input(1))
 
 
-@handles("Pad", 2, 11, 13, 18, 19, *LATE)
+@handles("Pad", 1, 2, 11, 13, 18, 19, *LATE)
 def pad(r: NodeReader) -> Value:
     """Attributes before version 11; axes since 18, wrap since 19."""
     x = r.input(0)
@@ -219,7 +219,7 @@ def pad(r: NodeReader) -> Value:
     axes = list(range(rank))
     pads: Sequence[Expr]
     if r.version < 11:
-        pads = tuple(map(as_expr, r.required("pads")))
+        pads = tuple(map(as_expr, r.required("pads" if r.version >= 2 else "paddings")))
         fill = r.attribute("value", 0.0)
     else:
         pads = ()

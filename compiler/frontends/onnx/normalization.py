@@ -60,10 +60,14 @@ def _rms_norm(r: NodeReader) -> Value:
     return r.one(op, r.input(0), r.input(1))
 
 
-@handles("BatchNormalization", 7, 9, 14, 15)
+@handles("BatchNormalization", 1, 6, 7, 9, 14, 15)
 def _batch_norm(r: NodeReader) -> Value:
     r.attribute("momentum")  # of the running statistics, which only training changes
     training = any(r.output_names[1:])
+    if r.version < 7 and not r.attribute("is_test", 0):
+        raise r.fail(
+            "training (is_test 0) is not supported", hint="export the model with is_test 1"
+        )
     if r.version >= 14:
         training = training or bool(r.attribute("training_mode", 0))
     if training:
@@ -76,7 +80,7 @@ def _batch_norm(r: NodeReader) -> Value:
     return r.one(op, *(r.input(k) for k in range(5)))
 
 
-@handles("InstanceNormalization", 6, 22)
+@handles("InstanceNormalization", 1, 6, 22)
 def _instance_norm(r: NodeReader) -> Value:
     op = channel_normalization.InstanceNorm(float(r.attribute("epsilon", 1e-5)))
     return r.one(op, r.input(0), r.input(1), r.input(2))
