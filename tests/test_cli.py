@@ -313,7 +313,7 @@ def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         ("compile layer.onnx -o .", ". cannot be written: Is a directory"),
         ("compile layer.onnx -o no/out.planish", "cannot be written"),
         ("compile layer.onnx -o out.planish --target cuda", "cuda target is not built yet"),
-        ("compile layer.onnx -o out.planish --target interpreter", "cannot be compiled for"),
+        ("compile layer.onnx -o out.planish --target interpreter", "cannot be saved"),
         ("compile layer.onnx -o out.planish --dim rows=2", "rows"),
         ("compile layer.onnx -o out.planish --threads 0", "threads is 0"),
         ("compile layer.onnx -o out.planish --log none.jsonl", "no tuning log none.jsonl"),
