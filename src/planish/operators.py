@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 How: TypeAlias = Literal["handled", "expanded", "function", "missing"]
 
-BRANCHES: Final = "If"  # the importer builds its branches itself
-
 
 # Domains of which nothing is supported, and why.
 REFUSED: Final = {"ai.onnx.preview.training": "training is not supported"}
@@ -127,9 +125,11 @@ def _described(
 
 
 def _how(schema: Any, has_handler: bool, versions: frozenset[int]) -> How:
+    from planish.compiler.frontends.onnx.control import CONTROL
+
     if has_handler:
         return "handled" if schema.since_version in versions else "missing"
-    if schema.name == BRANCHES:
+    if schema.domain == "" and schema.name in CONTROL:
         return "handled"
     names = _definition(schema)
     known = bool(names) and all(_form(name, opset) != "missing" for name, opset in names)
