@@ -1,4 +1,4 @@
-# make env | test | lint | demo | bench | docs | long | clean.  PYTHON=... picks another interpreter.
+# make env | test | lint | demo | bench | docs | conformance | long | clean.  PYTHON=... picks another interpreter.
 
 new_enough := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest
 
-.PHONY: env test lint demo bench docs long clean
+.PHONY: env test lint demo bench docs conformance long clean
 
 env: $(VENV)/installed
 
@@ -48,6 +48,10 @@ endif
 # What the documents quote from the program, and docs/operators.md.
 docs: env
 	$(RUN) docs/generate.py
+
+# What ONNX's backend tests say: written to src/planish/conformance.json, for `planish ops` and docs.
+conformance: env
+	-$(RUN) tests/conformance/run.py
 
 long: env
 	HYPOTHESIS_PROFILE=ci $(PYTEST) -m long

@@ -22,7 +22,8 @@ from layer import layer
 from planish.build import resolve_target
 from planish.compiler.config import CONFIG
 from planish.compiler.pipeline import GRAPH_PASSES, LOOP_PASSES
-from planish.operators import OnnxOperator, onnx_operators, own_operators
+from planish.conformance import TARGETS, conformance
+from planish.operators import onnx_operators, own_operators
 from planish.show import stage_text
 
 # The examples are compiled for this CPU wherever they are made.
@@ -41,24 +42,55 @@ def environment() -> str:
     return _table(("variable", "what it does"), ((f"`{v.name}`", v.help) for v in CONFIG))
 
 
-def handled() -> str:
-    """ONNX's operators that have a handler, with their forms."""
+def operators() -> str:
+    """ONNX's operators: what is done with each of their forms, and how many of its cases pass."""
     rows = []
     for o in onnx_operators():
-        forms, others = (" ".join(map(str, versions)) for versions in (o.handled, o.missing))
-        if forms:
-            rows.append((o.name, f"{forms} (not {others})" if others else forms))
-    return _table(("operator", "forms, by the opset in which each began"), rows)
+        forms = (" ".join(map(str, versions)) for versions in (o.handled, o.expanded, o.missing))
+        counts = (f"{o.passed[target]}/{o.cases}" if o.cases else "" for target in TARGETS)
+        rows.append((o.name, *forms, *counts))
+    return _table(("operator", "own kernel", "by its definition", "refused", *TARGETS), rows)
 
 
-def expanded() -> str:
-    """ONNX's operators that are expanded into others."""
-    return _names(o for o in onnx_operators() if o.expanded)
+def refused() -> str:
+    """Operators of which forms are refused, and why."""
+    whys: dict[str, list[str]] = {}
+    for o in onnx_operators():
+        if o.missing:
+            forms = f" ({' '.join(map(str, o.missing))})" if o.handled or o.expanded else ""
+            whys.setdefault(o.why, []).append(o.name + forms)
+    return _table(("why", "operators"), ((_cell(w), ", ".join(o)) for w, o in whys.items()))
 
 
-def missing() -> str:
-    """ONNX's operators that are not supported."""
-    return _names(o for o in onnx_operators() if not o.handled and not o.expanded)
+def suites() -> str:
+    """How many cases of ONNX's tests pass, here and elsewhere."""
+    found = conformance()
+    rows = []
+    for name in found.suites:
+        score = found.suite(name)
+        passed = (score.passed(target) for target in TARGETS)
+        rows.append((name, score.cases, *passed, found.peer_passed.get(name, "")))
+    head = ("suite", "cases", *TARGETS, found.peer)
+    return _table(head, (map(str, row) for row in rows))
+
+
+def failures() -> str:
+    """Each case that fails, by the reason."""
+    found = conformance()
+    cases: dict[str, dict[str, None]] = {}
+    for name in found.suites:
+        for case, reasons in found.suite(name).failures.items():
+            for mode, reason in reasons.items():
+                always = all(reasons.get(target) == reason for target in TARGETS)
+                cases.setdefault(reason, {})[case if always else f"{case} ({mode})"] = None
+    return _table(
+        ("what is said", "cases"),
+        ((_cell(reason), ", ".join(some)) for reason, some in sorted(cases.items())),
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def passes() -> str:
@@ -86,10 +118,6 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _names(operators: Iterable[OnnxOperator]) -> str:
-    return fill(", ".join(o.name for o in operators) or "none", 100)
-
-
 def _filled(line: str) -> str:
     return fill(line, 88, subsequent_indent=" " * 8)
 
@@ -103,9 +131,10 @@ PARTS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
     ("docs/ir.md", "loops", lambda: stage("loops")),
     ("docs/ir.md", "passes", passes),
     ("docs/operators.md", "version", version),
-    ("docs/operators.md", "handled", handled),
-    ("docs/operators.md", "expanded", expanded),
-    ("docs/operators.md", "missing", missing),
+    ("docs/operators.md", "suites", suites),
+    ("docs/operators.md", "operators", operators),
+    ("docs/operators.md", "refused", refused),
+    ("docs/operators.md", "failures", failures),
     ("docs/operators.md", "own", own),
 )
 

@@ -13,7 +13,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from planish.compiler.errors import ParseError, PlanishError
+from planish.compiler.errors import CodegenError, ParseError, PlanishError
+from planish.targets.llvm.native import Objects
 
 from .archive import CHUNK_BYTES, check, check_chunks, checksums, read_archive, write_archive
 from .manifest import Manifest, encode_manifest
@@ -30,20 +31,27 @@ _CONSTANT, _DEFAULT = "constant.", "default."
 def save(module: Module, path: str | os.PathLike[str]) -> None:
     """Write a module as a file; a file that was there stays until the new one is whole.
 
-    Errors: ParseError if the file cannot be written.
+    Errors: ParseError if the file cannot be written, CodegenError if there is no machine code.
     """
+    code = module.code
+    if not isinstance(code, Objects):
+        raise CodegenError(
+            f"a module for the target {code.target} cannot be saved",
+            op=module.interface.name,
+            hint="compile the model for the target llvm",
+        )
     arrays = {f"{_CONSTANT}{k}": c for k, c in enumerate(module.constants)}
     arrays |= {f"{_DEFAULT}{name}": v for name, v in module.defaults.items()}
     weights = encode(arrays)
     parts: dict[str, list[bytes | memoryview]] = {
-        **{name: [code] for name, code in zip(_CODE, module.objects, strict=True)},
+        **{name: [code] for name, code in zip(_CODE, code.objects, strict=True)},
         _WEIGHTS: weights,
     }
     described = {name: _describe(pieces) for name, pieces in parts.items()}
     described[_WEIGHTS]["crc32"] = checksums(weights)
     described[_WEIGHTS]["chunk_bytes"] = CHUNK_BYTES
     manifest = encode_manifest(
-        module.interface, module.target, module.given_threads, described, module.provenance
+        module.interface, code.target, module.given_threads, described, module.provenance
     )
     members: list[tuple[str, list[bytes | memoryview]]] = [(_MANIFEST, [manifest])]
     members += parts.items()
@@ -121,7 +129,7 @@ def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
         raise ParseError("the weights are not those of the manifest")
     return Module(
         interface,
-        objects,
+        Objects(tuple(objects), manifest.target),
         [arrays[name] for name in names],
         defaults={
             p.name: of_bytes(arrays[f"{_DEFAULT}{p.name}"], p.dtype)
@@ -129,7 +137,6 @@ def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
             if p.default
         },
         threads=threads or manifest.threads,
-        target=manifest.target,
         provenance=manifest.provenance,
     )
 

@@ -130,7 +130,8 @@ def evaluator(symbols: Iterable[str], sizes: Iterable[Size]) -> Callable[..., tu
     wanted = tuple(sizes)
     if all(isinstance(s, int) for s in wanted):
         return lambda *_: wanted  # type: ignore[return-value]
-    from .sizes import compile_sizes  # needs expressions, which modules of fixed sizes do without
+    # It needs expressions, which modules of fixed sizes do without.
+    from planish.compiler.expr.compiled import compile_sizes
 
     return compile_sizes(tuple(symbols), wanted)
 

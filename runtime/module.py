@@ -12,7 +12,6 @@ Outputs belong to the caller.
 from __future__ import annotations
 
 import array
-import ctypes
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -24,18 +23,13 @@ import numpy as np
 from planish.compiler.calling import ALIGNMENT, SlotLayout
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import RuntimeFault, TypeCheckError
-from planish.targets.llvm.native import load_object
-from planish.targets.llvm.symbols import MAIN, PROFILE, WORKER
-from planish.targets.llvm.target import Llvm, host
+from planish.targets.target import Code, Target
 
 from .data import NOT_YET, OpenOutputs
 from .interface import Array, Interface, Port, describe
 from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .plan import Plan, Planner, fetch
 from .pool import Pool, pool
-
-_ENTRY: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-_PROFILE: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 _READY: Final = 0x101  # flags of an array that is contiguous and aligned
 _FRAMES_KEPT: Final = 16
@@ -76,18 +70,17 @@ class Module:
     def __init__(
         self,
         interface: Interface,
-        objects: Sequence[bytes],
+        code: Code,
         constants: Sequence[Array],
         *,
         defaults: Mapping[str, Array] | None = None,
         threads: int | None = None,
-        target: Llvm | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
-        self.interface, self.objects = interface, tuple(objects)
+        self.interface, self.code = interface, code
         self.constants = [aligned_copy(c) for c in constants]
         self.defaults = {name: aligned_copy(v) for name, v in (defaults or {}).items()}
-        self.target, self.provenance = target or host(), dict(provenance or {})
+        self.provenance = dict(provenance or {})
         self.given_threads = threads
         self._pool: Pool = pool()
         wanted = threads or CONFIG.threads or self._pool.maximum
@@ -108,7 +101,7 @@ class Module:
         self._frames: list[_Frame] = []
         self._blocks = Blocks()
         # Code for another machine can be saved, not called.
-        self._missing = self.target.missing
+        self._missing = code.target.missing
         if not self._missing:
             self._load()
         self._lock = threading.Lock()  # of the numbers below; not taken by most calls
@@ -117,12 +110,15 @@ class Module:
         self._all_frames: set[_Frame] = set()
 
     def _load(self) -> None:
-        self._code = load_object(self.objects, (MAIN, PROFILE, WORKER))
-        self._entry = _ENTRY(self._code.address(MAIN))
-        self._profile = _PROFILE(self._code.address(PROFILE))
-        self._worker = self._code.address(WORKER)
+        loaded = self._loaded = self.code.load()
+        self._entry, self._profile, self._worker = loaded.run, loaded.profile, loaded.worker
 
     # ------------------------------------------------------------------------------- the surface
+
+    @property
+    def target(self) -> Target:
+        """What the module is compiled for."""
+        return self.code.target
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -203,7 +199,7 @@ class Module:
             "frames": len(frames),
             "output_bytes_kept": self._blocks.bytes,
             "constant_bytes": sum(c.nbytes for c in self.constants),
-            "code_bytes": sum(map(len, self.objects)),
+            "code_bytes": self.code.bytes,
             "shapes": len(self._planner),
             "steps": len(self.interface.steps),
             "functions": len({s.function for s in self.interface.steps}),
@@ -304,8 +300,8 @@ class Module:
             at += 1
         if plan.nothing:
             return
-        if self.threads > 1:
-            self._pool.ensure(self.threads, self._worker, self._code)
+        if self.threads > 1 and self._worker is not None:
+            self._pool.ensure(self.threads, self._worker, self._loaded)
         if times is None:
             failure = self._entry(frame.address)
         else:

@@ -7,11 +7,44 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from planish.compiler.errors import ParseError
+from planish.compiler.errors import InternalError, ParseError
 from planish.compiler.machine import Machine, machine_with
+
+if TYPE_CHECKING:
+    from planish.compiler.program import Program
+
+    Progress = Callable[[str], None]
+
+
+class Runnable(Protocol):
+    """A program in memory: what a module calls.
+
+    ``run`` takes the address of the slots that ``planish.compiler.calling`` describes; ``profile``
+    also that of a word for each step, and writes how many nanoseconds it took. ``worker`` is where
+    the function of the pool's threads is, None if no thread can help.
+    """
+
+    @property
+    def worker(self) -> int | None: ...
+    @property
+    def run(self) -> Callable[[int], int]: ...
+    @property
+    def profile(self) -> Callable[[int, int], int]: ...
+
+
+class Code(Protocol):
+    """What a target makes of a program; ``bytes`` are those of machine code."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def bytes(self) -> int: ...
+    def load(self) -> Runnable:
+        """The code, ready to be called in this process."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +58,23 @@ class Target:
         """What schedules have to fit into."""
         raise NotImplementedError
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether loops are made to fit the machine, or left as they are."""
+        return True
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the machine at hand lacks to run code for this target; empty if it can."""
+        return ()
+
+    def code(self, program: Program, say: Progress = lambda _: None) -> Code:
+        """A program for this target.
+
+        Errors: CodegenError for what cannot be compiled.
+        """
+        raise InternalError("makes no code", op=self.name)
+
     def __str__(self) -> str:
         return self.name
 
@@ -34,6 +84,15 @@ class Interpreter(Target):
     """Runs loop IR in Python, checking every access."""
 
     name: ClassVar[str] = "interpreter"
+
+    @property
+    def scheduled(self) -> bool:
+        return False  # plain loops are the fastest here
+
+    def code(self, program: Program, say: Progress = lambda _: None) -> Code:
+        from .interpreter import Interpreted
+
+        return Interpreted(program, self)
 
     @property
     def machine(self) -> Machine:

@@ -268,13 +268,15 @@ def close(found: Array, wanted: Array) -> None:
 
 @pytest.mark.parametrize(("name", "wanted", "inputs"), CASES, ids=[c[0] for c in CASES])
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "plain"])
+@pytest.mark.parametrize("target", ["llvm", "interpreter"])
 def test_values(
     name: str,
     wanted: Callable[..., list[Array]],
     inputs: list[dict[str, Array]],
     optimize: bool,
+    target: str,
 ) -> None:
-    module = planish.compile(model(name), optimize=optimize, threads=2, logs=[])
+    module = planish.compile(model(name), target, optimize=optimize, threads=2, logs=[])
     for given in (*inputs, *reversed(inputs)):  # sizes change from call to call
         for a, b in zip(module.run(given).values(), wanted(**given), strict=True):
             close(a, b)
@@ -340,10 +342,11 @@ g (int64 n, float[6] x, int64[2] shape) => (float[6] y) {
 }"""
 
 
-def test_a_failure_within_a_loop() -> None:
+@pytest.mark.parametrize("target", ["llvm", "interpreter"])
+def test_a_failure_within_a_loop(target: str) -> None:
     """It ends the call, leaves no memory, and the next call is right."""
     MODELS["fails"] = FAILS
-    module = planish.compile(model("fails"), logs=[])
+    module = planish.compile(model("fails"), target, logs=[])
     x = np.arange(6, dtype=np.float32)
     for _ in range(3):
         with pytest.raises(RuntimeFault, match="do not fit"):

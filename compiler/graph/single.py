@@ -14,7 +14,8 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Var, free_vars
 from planish.compiler.ops.attention import Attention
 from planish.compiler.ops.compare import IsNaN
-from planish.compiler.ops.creation import Cast, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.softmax import Softmax

@@ -154,7 +154,7 @@ class _Run:
     def loop(self, s: Loop, env: dict[str, Any]) -> None:
         if self.vectorize and (grid := _grid(s)) is not None:
             known = not any(id(x) in self.fresh for x in grid[0])
-            if known and self.all_at_once(*grid, env):
+            if known and self.in_parts(*grid, env):
                 return
         for value in range(int(self.value(s.extent, env, s))):
             for name in self.fresh.get(id(s), ()):
@@ -220,18 +220,37 @@ class _Run:
 
     # ---------------------------------------------------------------------------- all at once
 
-    def all_at_once(
+    def in_parts(
         self, loops: tuple[Loop, ...], conditions: tuple[Expr, ...], b: Block, env: dict[str, Any]
     ) -> bool:
-        """Do a whole nest, if its size is right and what is first in it is clear."""
+        """Do a whole nest by ranges of its outermost loop, if its size is right."""
         counts = [max(0, int(self.value(x.extent, env, x))) for x in loops]
         points = int(np.prod(counts, dtype=object))
-        if not FEWEST <= points <= MOST:
+        if points < FEWEST or points // counts[0] > MOST:
             return points == 0
+        outer, step = loops[0], MOST // (points // counts[0])
+        for start in range(0, counts[0], step):
+            part = range(start, min(counts[0], start + step))
+            ranges = (part, *map(range, counts[1:]))
+            if not self.all_at_once(loops, ranges, conditions, b, env):
+                for value in part:
+                    self.statement(outer.body, {**env, outer.var.name: value})
+        return True
+
+    def all_at_once(
+        self,
+        loops: tuple[Loop, ...],
+        ranges: Sequence[range],
+        conditions: tuple[Expr, ...],
+        b: Block,
+        env: dict[str, Any],
+    ) -> bool:
+        """Do a nest for these values of its loops, if what is first in it is clear."""
         env = dict(env)
-        for k, (loop, count) in enumerate(zip(loops, counts, strict=True)):
-            axis = np.arange(count).reshape([-1 if k == m else 1 for m in range(len(loops))])
-            env[loop.var.name] = axis
+        counts = [len(values) for values in ranges]
+        for k, (loop, values) in enumerate(zip(loops, ranges, strict=True)):
+            axis = np.arange(values.start, values.stop)
+            env[loop.var.name] = axis.reshape([-1 if k == m else 1 for m in range(len(loops))])
         mask: Array = np.ones(counts, np.bool_)
         for c in conditions:
             mask = mask & self.values(c, env, b, mask)

@@ -155,8 +155,6 @@ class _Parts:
         return out if out is None or tested is None else seq(out, tested)
 
 
-
-
 def _simplified(s: Stmt, known: Known) -> Stmt:
     """The statement with its blocks' conditions simplified."""
     match s:

@@ -22,7 +22,6 @@ from planish.compiler.loop import te
 from .base import Op
 from .grids import floor, near, some_elements
 from .indexing import wrapped
-from .pooling import lowest
 from .sampling import f32
 from .shape import sizes
 from .windows import narrowed, number, wide, wide_array
@@ -191,7 +190,7 @@ class RoiAlign(Op):
     def compute(self, x: te.Tensor, rois: te.Tensor, batches: te.Tensor) -> te.Tensor:
         acc = wide(x.dtype)
         (iy, wy, ny), (ix, wx, nx) = (self._along(rois, k, x.shape[2 + k], acc) for k in (0, 1))
-        zero, nothing = n.const(0, acc), n.const(0 if self.mode == "avg" else lowest(acc), acc)
+        zero, nothing = n.const(0, acc), n.const(0 if self.mode == "avg" else acc.lowest, acc)
 
         def term(*i: Expr) -> Expr:
             r, c, p, q, s, t, y, z = i
@@ -435,7 +434,7 @@ class MaxRoiPool(Op):
                     )
                 )
         top, bottom, left, right = edges
-        low = n.const(lowest(x.dtype), x.dtype)
+        low = n.const(x.dtype.lowest, x.dtype)
 
         def term(r: Expr, c: Expr, p: Expr, q: Expr, s: Expr, t: Expr) -> Expr:
             row, column = n.add(top[r, p], s), n.add(left[r, q], t)

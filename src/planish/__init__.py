@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from planish.version import __version__
 
 if TYPE_CHECKING:
+    from planish import onnx_backend
     from planish.build import compile
     from planish.compiler.errors import (
         CodegenError,
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "onnx_backend",
 ]
 
 _HOMES = {
@@ -52,6 +54,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'planish' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "onnx_backend":  # a module
+        return import_module("planish.onnx_backend")
     found = getattr(import_module(_HOMES.get(name, "planish.compiler.errors")), name)
     globals()[name] = found
     return found

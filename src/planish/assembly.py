@@ -57,10 +57,18 @@ from .lowering import (
 
 
 def compile_graph(
-    graph: Graph, machine: Machine, threads: int = 1, optimize: bool = True
+    graph: Graph,
+    machine: Machine,
+    threads: int = 1,
+    optimize: bool = True,
+    scheduled: bool = True,
 ) -> Program:
-    """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node."""
-    return _Assembly(graph, _Common(Kernels(machine, threads, optimize), graph.symbols)).program()
+    """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node.
+
+    Without ``scheduled`` the kernels' loops stay plain.
+    """
+    kernels = Kernels(machine, threads, optimize, scheduled)
+    return _Assembly(graph, _Common(kernels, graph.symbols)).program()
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import CodegenError, TypeCheckError
 from planish.runtime.module import Module
-from planish.targets.target import Target, parse_target
+from planish.targets.target import Code, Target, parse_target
 from planish.version import __version__
 
 if TYPE_CHECKING:
     from planish.compiler.expr.nodes import Expr
     from planish.compiler.graph.ir import Graph
     from planish.compiler.program import AnyStep, Program, Step
-    from planish.targets.llvm.target import Llvm
 
 Progress = Callable[[str], None]
 
@@ -79,7 +78,7 @@ def timed(say: Progress) -> Progress:
 
 def compile_imported(
     graph: Graph,
-    target: Llvm,
+    target: Target,
     threads: int | None = None,
     optimize: bool = True,
     accuracy: str = "default",
@@ -90,7 +89,7 @@ def compile_imported(
     Errors: CodegenError if it cannot be compiled.
     """
     program = make_program(graph, target, threads, optimize, say)
-    objects = generate(program, target, say)
+    code = target.code(program, say)
     provenance = {
         "planish": __version__,
         "llvm": _llvm_version(),
@@ -99,7 +98,7 @@ def compile_imported(
         "accuracy": accuracy,
         "traces": dict(program.traces),
     }
-    return assemble(program, objects, target, threads, provenance)
+    return assemble(program, code, threads, provenance)
 
 
 def _check_options(
@@ -136,17 +135,15 @@ def _check_logs(logs: Sequence[str | Path] | None) -> None:
             raise TypeCheckError(f"there is no tuning log {log}", op="compile")
 
 
-def resolve_target(target: str | Target | None) -> Llvm:
+def resolve_target(target: str | Target | None) -> Target:
     """The target that code is made for.
 
-    Errors: ParseError for a text that names none, CodegenError for one that has no code.
+    Errors: ParseError for a text that names none, CodegenError for another thing.
     """
-    from planish.targets.llvm.target import Llvm
-
     if target is None:
         target = CONFIG.target
     found = parse_target(target) if isinstance(target, str) else target
-    if not isinstance(found, Llvm):
+    if not isinstance(found, Target):
         raise CodegenError(
             f"a module cannot be compiled for the target {found}", hint="use the target llvm"
         )
@@ -164,7 +161,7 @@ def import_graph(model: Any, dims: Mapping[str, int] | None, say: Progress) -> G
     return import_model(model, dims)
 
 
-def optimized(graph: Graph, target: Llvm, say: Progress = lambda _: None) -> Graph:
+def optimized(graph: Graph, target: Target, say: Progress = lambda _: None) -> Graph:
     """The graph after all passes, constants worked out by the target's code."""
     say("optimising the graph")
     from planish.compiler.graph.subgraphs import everywhere
@@ -177,7 +174,7 @@ def optimized(graph: Graph, target: Llvm, say: Progress = lambda _: None) -> Gra
 
 
 def make_program(
-    graph: Graph, target: Llvm, threads: int | None, optimize: bool, say: Progress
+    graph: Graph, target: Target, threads: int | None, optimize: bool, say: Progress
 ) -> Program:
     """The program of a graph: fused, scheduled for so many threads, placed."""
     from planish.assembly import compile_graph
@@ -186,11 +183,13 @@ def make_program(
         graph = optimized(graph, target, say)
     say("scheduling")
     most = threads or CONFIG.threads or _threads_of(target)
-    return with_work(compile_graph(graph, target.machine, most, optimize))
+    return with_work(compile_graph(graph, target.machine, most, optimize, target.scheduled))
 
 
 def _threads_of(target: Target) -> int:
     """How many threads code for a target may expect."""
+    if not target.scheduled:
+        return 1
     from planish.runtime.pool import available_cpus
     from planish.targets.llvm.target import Llvm
 
@@ -251,43 +250,13 @@ def _worked(
     return tuple(out)
 
 
-def kernel_texts(program: Program, target: Llvm) -> list[str]:
-    """The kernels and the thread pool as modules of LLVM IR."""
-    from planish.targets.llvm.pool import pool_ir
-    from planish.targets.llvm.program import kernels_ir
-
-    return [kernels_ir(program, target), pool_ir(target.triple)]
-
-
-def generate(program: Program, target: Llvm, say: Progress = lambda _: None) -> tuple[bytes, ...]:
-    """Object code: the kernels with the thread pool, and the entry point.
-
-    Errors: CodegenError.
-    """
-    from planish.compiler.program import calls
-    from planish.targets.llvm.entry import entry_ir
-    from planish.targets.llvm.native import object_code
-
-    count = len(program.functions)
-    functions = f"{count} function{'s' * (count != 1)}"
-    say(f"generating {functions}")
-    texts = kernel_texts(program, target)
-    say(f"compiling {functions}")
-    called = tuple(dict.fromkeys(step.function for step in calls(program.steps)))
-    return (
-        object_code(texts, target, exports=called),
-        object_code(entry_ir(program), target, level=0),
-    )
-
-
 def assemble(
     program: Program,
-    objects: Sequence[bytes],
-    target: Llvm,
+    code: Code,
     threads: int | None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Module:
-    """The module of a program and its object code.
+    """The module of a program and the code that a target made of it.
 
     Errors: CodegenError if this machine cannot run it.
     """
@@ -295,11 +264,10 @@ def assemble(
 
     return Module(
         interface_of(program),
-        objects,
+        code,
         program.constants,
         defaults=program.defaults,
         threads=threads,
-        target=target,
         provenance=provenance,
     )
 

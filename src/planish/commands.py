@@ -430,30 +430,42 @@ def _write_timings(timings: Sequence[Timing], threads: int) -> None:
 
 
 def _write_operators(known: Sequence[OnnxOperator]) -> None:
-    """The table of ONNX's operators; those that are expanded or missing in a line."""
+    """The table of ONNX's operators, each form by the opset in which it began."""
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
-    _write(f"operators of ONNX {onnx.__version__} (opset {newest}), with the forms that are")
-    _write("handled, by the opsets in which they began:")
+    _write(f"operators of ONNX {onnx.__version__} (opset {newest}), with the opsets in which their")
+    _write("forms began; cases: how many of ONNX's tests pass, compiled (and on the interpreter)")
+    _write(f"\n{'operator':28}{'cases':>9}  forms")
     for o in known:
-        if o.handled:
-            missing = f"   (not {' '.join(map(str, o.missing))})" if o.missing else ""
-            _write(f"    {o.name:28}{' '.join(map(str, o.handled))}{missing}")
-    for title, names in (
-        ("expanded by the definition that ONNX gives them", [o.name for o in known if o.expanded]),
-        ("not supported", [o.name for o in known if not o.handled and not o.expanded]),
-    ):
-        _write(f"\n{title}:")
-        _write(_wrapped(names))
+        forms = [
+            f"{title} {' '.join(map(str, versions))}"
+            for title, versions in (
+                ("own kernel:", o.handled),
+                ("by its definition:", o.expanded),
+                ("REFUSED:", o.missing),
+            )
+            if versions
+        ]
+        why = f" ({o.why})" if o.missing else ""
+        _write(f"{o.name:28}{_passed(o.passed, o.cases):>9}  {'; '.join(forms)}{why}")
+
+
+def _passed(passed: Mapping[str, int], cases: int) -> str:
+    """How many of an operator's cases pass, on both targets if they differ."""
+    compiled, interpreted = passed.values()
+    also = f" ({interpreted})" if interpreted != compiled else ""
+    return f"{compiled}/{cases}{also}" if cases else ""
 
 
 def _write_needs(operators: Sequence[Need]) -> None:
     said = {"handled": "yes", "expanded": "yes, by its definition", "function": "in the model"}
-    _write(f"{'operator':32}{'form':>5}{'nodes':>7}  supported")
+    _write(f"{'operator':32}{'form':>5}{'nodes':>7}{'cases':>9}  supported")
     for o in operators:
         form = "" if o.version is None else str(o.version)
-        _write(f"{o.operator:32}{form:>5}{o.nodes:7}  {said.get(o.how) or f'NO: {o.why}'}")
+        cases = f"{o.passed}/{o.cases}" if o.cases else ""
+        supported = said.get(o.how) or f"NO: {o.why}"
+        _write(f"{o.operator:32}{form:>5}{o.nodes:7}{cases:>9}  {supported}")
 
 
 def _write_profile(profile: Sequence[StepTime], limits: Limits) -> None:

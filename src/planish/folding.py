@@ -15,10 +15,10 @@ from planish.compiler.graph.ir import Array, Graph, GraphBuilder, Node, Replacem
 from planish.compiler.graph.match import Surroundings
 
 if TYPE_CHECKING:
-    from planish.targets.llvm.target import Llvm
+    from planish.targets.target import Target
 
 
-def fold_by_kernels(graph: Graph, target: Llvm) -> Graph:
+def fold_by_kernels(graph: Graph, target: Target) -> Graph:
     """The graph without nodes that depend on constants alone.
 
     The target's own code works them out; for one that this machine cannot run, nothing is folded.
@@ -68,11 +68,11 @@ def constant_part(graph: Graph, nodes: list[Node]) -> Graph:
     return eliminate_dead(part)
 
 
-def run_once(graph: Graph, target: Llvm) -> tuple[Array, ...]:
+def run_once(graph: Graph, target: Target) -> tuple[Array, ...]:
     """The results of a graph that has no inputs, by the target's code on this machine."""
     from planish.assembly import compile_graph
-    from planish.build import assemble, generate, with_work
+    from planish.build import assemble, with_work
 
-    program = with_work(compile_graph(graph, target.machine, 1))
-    results = assemble(program, generate(program, target), target, 1)()
+    program = with_work(compile_graph(graph, target.machine, 1, scheduled=target.scheduled))
+    results = assemble(program, target.code(program), 1)()
     return tuple(results)

@@ -111,8 +111,9 @@ class Kernel:
 class Kernels:
     """Makes the kernels of a program; functions that are equal up to names share one."""
 
-    def __init__(self, machine: Machine, threads: int, optimize: bool) -> None:
+    def __init__(self, machine: Machine, threads: int, optimize: bool, scheduled: bool) -> None:
         self.machine, self.threads, self.optimize = machine, threads, optimize
+        self.scheduled = scheduled and optimize
         self._made: dict[tuple[str, frozenset[str]], Kernel] = {}
 
     def __iter__(self) -> Iterator[Kernel]:
@@ -126,7 +127,7 @@ class Kernels:
         found = self._made.get(key)
         if found is None:
             s = Schedule(func)
-            if self.optimize:
+            if self.scheduled:
                 s = default_schedule(func, self.machine, self.threads, constants)
             scheduled = with_slots(s.func, self.threads)
             named = scheduled.with_(name=f"{_identifier(label)}_{len(self._made)}")

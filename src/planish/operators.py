@@ -12,24 +12,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from planish.compiler.errors import PlanishError
+from planish.conformance import TARGETS, conformance
 
 if TYPE_CHECKING:
     import onnx
 
 How: TypeAlias = Literal["handled", "expanded", "function", "missing"]
 
-FIRST_OPSET: Final = 7  # forms that only older models use are no matter
-BRANCHES: Final = "If"  # the importer builds its branches itself
+
+# Domains of which nothing is supported, and why.
+REFUSED: Final = {"ai.onnx.preview.training": "training is not supported"}
 
 
 @dataclass(frozen=True)
 class OnnxOperator:
-    """An operator of ONNX: its forms since opset 7, by what is done with them."""
+    """An operator of ONNX: its forms, by what is done with them.
+
+    ``handled`` ones have kernels of their own, ``expanded`` ones are replaced by ONNX's definition;
+    ``why`` others are missing. Of ``cases`` of ONNX's tests some are ``passed``, by target.
+    """
 
     name: str
     handled: tuple[int, ...]
     expanded: tuple[int, ...]
     missing: tuple[int, ...]
+    why: str
+    cases: int
+    passed: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -43,13 +52,18 @@ class OwnOperator:
 
 @dataclass(frozen=True)
 class Need:
-    """A form of an operator that a model has; ``why`` it is missing, if it is."""
+    """A form of an operator that a model has; ``why`` it is missing, if it is.
+
+    Of ``cases`` of ONNX's tests of the operator so many are ``passed``, compiled for this machine.
+    """
 
     operator: str
     version: int | None
     how: How
     nodes: int
     why: str = ""
+    cases: int = 0
+    passed: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,34 +87,49 @@ def onnx_operators() -> tuple[OnnxOperator, ...]:
     from planish.compiler.frontends.onnx.reader import HANDLERS
 
     load_handlers()
-    forms: dict[str, list[Any]] = {}
+    forms: dict[tuple[str, str], list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            forms.setdefault(schema.name, []).append(schema)
+        forms.setdefault((schema.domain, schema.name), []).append(schema)
+    names = sorted({*forms, *HANDLERS}, key=lambda key: (key[0], key[1].lower()))
     out = []
-    for name, schemas in sorted(forms.items()):
-        entry = HANDLERS.get(("", name))
+    for key in names:
+        entry = HANDLERS.get(key)
+        versions = frozenset() if entry is None else entry.versions
         by_how: dict[str, list[int]] = {"handled": [], "expanded": [], "missing": []}
-        for schema in _since(FIRST_OPSET, schemas):
+        for schema in sorted(forms.get(key, ()), key=lambda s: int(s.since_version)):
             if not schema.deprecated or entry is not None:
-                versions = frozenset() if entry is None else entry.versions
                 by_how[_how(schema, entry is not None, versions)].append(schema.since_version)
+        if key not in forms:  # ONNX does not define what others add
+            by_how["handled"] = sorted(versions)
         if any(by_how.values()):
-            out.append(OnnxOperator(name, *(tuple(v) for v in by_how.values())))
+            out.append(_described(*key, *(tuple(v) for v in by_how.values())))
     return tuple(out)
 
 
-def _since(opset: int, schemas: list[Any]) -> list[Any]:
-    """The forms that models of an opset or a newer one use, oldest first."""
-    ordered = sorted(schemas, key=lambda s: int(s.since_version))
-    older = [s for s in ordered if s.since_version <= opset]
-    return [*older[-1:], *(s for s in ordered if s.since_version > opset)]
+def _described(
+    domain: str,
+    name: str,
+    handled: tuple[int, ...],
+    expanded: tuple[int, ...],
+    missing: tuple[int, ...],
+) -> OnnxOperator:
+    """An operator with what ONNX's tests say of it."""
+    label = f"{domain}.{name}" if domain else name
+    score = conformance().operator(label)
+    why = ""
+    if missing:
+        why = REFUSED.get(domain, "") or (score.reason if not handled and not expanded else "")
+        why = why or "there is no kernel, and no definition that has one"
+    passed = {target: score.passed(target) for target in TARGETS}
+    return OnnxOperator(label, handled, expanded, missing, why, score.cases, passed)
 
 
 def _how(schema: Any, has_handler: bool, versions: frozenset[int]) -> How:
+    from planish.compiler.frontends.onnx.control import CONTROL
+
     if has_handler:
         return "handled" if schema.since_version in versions else "missing"
-    if schema.name == BRANCHES:
+    if schema.domain == "" and schema.name in CONTROL:
         return "handled"
     names = _definition(schema)
     known = bool(names) and all(_form(name, opset) != "missing" for name, opset in names)
@@ -217,7 +246,9 @@ class _Census:
         key = domain, name, version
         label = f"{domain}.{name}" if domain else name
         before = self.found[key].nodes if key in self.found else 0
-        self.found[key] = Need(label, version, how, before + 1, why)
+        score = conformance().operator(label)
+        passed = score.passed(TARGETS[0])
+        self.found[key] = Need(label, version, how, before + 1, why, score.cases, passed)
 
 
 def _walk(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

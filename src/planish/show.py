@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from planish.build import import_graph, kernel_texts, make_program, optimized
+from planish.build import import_graph, make_program, optimized
 from planish.compiler.errors import TypeCheckError
 
 if TYPE_CHECKING:
     from planish.compiler.graph.fuse import Group
     from planish.compiler.graph.ir import Graph
     from planish.compiler.program import Program
-    from planish.targets.llvm.target import Llvm
+    from planish.targets.target import Target
 
     Grouped: TypeAlias = Callable[[Graph], tuple[Group, ...]]
 
@@ -24,7 +24,7 @@ STAGES: Final = ("graph", "fused", "lowered", "loops", "llvm", "asm")
 def stage_text(
     model: Any,
     stage: str,
-    target: Llvm,
+    target: Target,
     dims: Mapping[str, int] | None = None,
     threads: int | None = None,
     optimize: bool = True,
@@ -50,6 +50,11 @@ def stage_text(
     program = make_program(graph, target, threads, optimize, lambda _: None)
     if stage == "loops":
         return "\n\n".join(_scheduled(program))
+    from planish.targets.llvm.program import kernel_texts
+    from planish.targets.llvm.target import Llvm
+
+    if not isinstance(target, Llvm):
+        raise TypeCheckError(f"the target {target} has no stage {stage}", hint="use --target llvm")
     texts = kernel_texts(program, target)[:1]  # the pool is the same for all
     if stage == "llvm":
         from planish.targets.llvm.entry import entry_ir

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -17,8 +18,11 @@ import llvmlite.binding as llvm
 
 from planish.compiler.errors import CodegenError, RuntimeFault
 
+from .symbols import MAIN, PROFILE, WORKER
 from .target import Llvm, host, initialize
 
+_ENTRY: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_PROFILE: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 PIPELINES: Final = ("none", "O0", "O1", "O2", "O3")
 
 
@@ -114,6 +118,35 @@ def assembly(texts: str | Iterable[str], target: Llvm, pipeline: str = "none") -
     module, machine = _lowered(texts, target, pipeline, 2)
     out: str = machine.emit_assembly(module)
     return out
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A program as object files: the kernels with the thread pool, and the entry point."""
+
+    objects: tuple[bytes, ...]
+    target: Llvm
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.objects))
+
+    def load(self) -> Native:
+        """The code as functions in this process.
+
+        Errors: RuntimeFault if it is no object code of this machine.
+        """
+        return Native(load_object(self.objects, (MAIN, PROFILE, WORKER)))
+
+
+class Native:
+    """A program's machine code, loaded; its entry points run without the interpreter's lock."""
+
+    def __init__(self, code: NativeCode) -> None:
+        self.code = code  # it stays in memory as long as this
+        self.run: Callable[[int], int] = _ENTRY(code.address(MAIN))
+        self.profile: Callable[[int, int], int] = _PROFILE(code.address(PROFILE))
+        self.worker = code.address(WORKER)
 
 
 class NativeCode:

@@ -1,14 +1,22 @@
-"""The kernels of a program as one LLVM module."""
+"""A program as LLVM modules: its kernels, the thread pool, and the entry point."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from planish.compiler.pipeline import LOOP_PASSES, run
-from planish.compiler.program import Program
+from planish.compiler.program import Program, calls
 
 from .builder import ModuleText
 from .codegen import kernel_ir
+from .entry import entry_ir
 from .isa import Isa
+from .native import Objects, object_code
+from .pool import pool_ir
 from .target import Llvm
+
+if TYPE_CHECKING:
+    from planish.targets.target import Progress
 
 
 def isa_of(target: Llvm) -> Isa:
@@ -25,3 +33,28 @@ def kernels_ir(program: Program, target: Llvm) -> str:
     for func in program.functions.values():
         kernel_ir(run(func, LOOP_PASSES), module, isa)
     return module.text()
+
+
+def kernel_texts(program: Program, target: Llvm) -> list[str]:
+    """The kernels and the thread pool as modules of LLVM IR."""
+    return [kernels_ir(program, target), pool_ir(target.triple)]
+
+
+def native_code(program: Program, target: Llvm, say: Progress) -> Objects:
+    """Object code: the kernels with the thread pool, and the entry point.
+
+    Errors: CodegenError.
+    """
+    count = len(program.functions)
+    functions = f"{count} function{'s' * (count != 1)}"
+    say(f"generating {functions}")
+    texts = kernel_texts(program, target)
+    say(f"compiling {functions}")
+    called = tuple(dict.fromkeys(step.function for step in calls(program.steps)))
+    return Objects(
+        (
+            object_code(texts, target, exports=called),
+            object_code(entry_ir(program), target, level=0),
+        ),
+        target,
+    )

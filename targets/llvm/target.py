@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import llvmlite.binding as llvm
 
 from planish.compiler.errors import CodegenError, ParseError
 from planish.compiler.machine import Machine, host_machine, machine_with
 from planish.targets.target import Target
+
+if TYPE_CHECKING:
+    from planish.compiler.program import Program
+    from planish.targets.target import Code, Progress
 
 # What changes the code that LLVM makes, by architecture. Other features (key locker, memory
 # tagging ...) need an intrinsic of their own to be used.
@@ -109,6 +113,11 @@ class Llvm(Target):
         if system_of(self.triple) != system_of(here.triple):
             return (f"the system {system_of(self.triple)}",)
         return tuple(f for f in self.features if f not in here.features)
+
+    def code(self, program: Program, say: Progress = lambda _: None) -> Code:
+        from .program import native_code
+
+        return native_code(program, self, say)
 
     def llvm_machine(self, level: int = 2) -> Any:
         """A new LLVM target machine, for position-independent code at a level of effort.

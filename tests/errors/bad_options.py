@@ -10,7 +10,6 @@ from .cases import case, layer, refused
 
 refused("unknown_target", layer, target="abacus")
 refused("target_that_is_not_built", layer, target="cuda")
-refused("target_without_code", layer, target="interpreter")
 refused("unknown_processor", layer, target="llvm -mcpu=pentagon9")
 refused("unknown_architecture", layer, target="llvm -mtriple=vax-dec-bsd")
 refused("unknown_option_of_a_target", layer, target="llvm -fast")
@@ -27,6 +26,11 @@ refused("huge_size", layer, dims={"batch": 1 << 60})
 refused("dims_that_are_a_list", layer, dims=["batch"])
 refused("dtype_option", layer, dtype="f16")
 refused("unknown_accuracy", layer, accuracy="perfect")
+
+
+@case
+def target_without_code(folder: Path) -> object:
+    return planish.compile(layer(), target="interpreter").save(folder / "layer.planish")
 
 
 @case

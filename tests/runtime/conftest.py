@@ -10,7 +10,7 @@ from planish.compiler.expr.nodes import Expr
 from planish.runtime.interface import interface_of
 from planish.runtime.module import Module
 from planish.targets.llvm.entry import entry_ir
-from planish.targets.llvm.native import object_code
+from planish.targets.llvm.native import Objects, object_code
 from planish.targets.llvm.pool import pool_ir
 from planish.targets.llvm.target import host
 
@@ -26,11 +26,10 @@ def build() -> Callable[..., Module]:
         program = twice(rows, arena)
         return Module(
             interface_of(program),
-            (kernels, object_code(entry_ir(program), host(), level=0)),
+            Objects((kernels, object_code(entry_ir(program), host(), level=0)), host()),
             program.constants,
             defaults=program.defaults,
             threads=threads,
-            target=host(),
             provenance={"traces": {}},
         )
 

@@ -12,23 +12,24 @@ from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops import activations, compare, elementwise, power, unary
 from planish.compiler.ops.base import Op
 
+from .old_broadcast import per_channel, second_operand
 from .reader import NodeReader, handles
 
 # Operators whose node is one operator of ours without attributes, with their versions.
 _PLAIN: Final[dict[str, tuple[type[Op], int, tuple[int, ...]]]] = {
-    "Add": (elementwise.Add, 2, (7, 13, 14)),
-    "Sub": (elementwise.Sub, 2, (7, 13, 14)),
-    "Mul": (elementwise.Mul, 2, (7, 13, 14)),
-    "Div": (elementwise.Div, 2, (7, 13, 14)),
-    "Neg": (unary.Neg, 1, (6, 13)),
-    "Abs": (unary.Abs, 1, (6, 13)),
+    "Add": (elementwise.Add, 2, (1, 6, 7, 13, 14)),
+    "Sub": (elementwise.Sub, 2, (1, 6, 7, 13, 14)),
+    "Mul": (elementwise.Mul, 2, (1, 6, 7, 13, 14)),
+    "Div": (elementwise.Div, 2, (1, 6, 7, 13, 14)),
+    "Neg": (unary.Neg, 1, (1, 6, 13)),
+    "Abs": (unary.Abs, 1, (1, 6, 13)),
     "Sign": (unary.Sign, 1, (9, 13)),
-    "Exp": (unary.Exp, 1, (6, 13)),
-    "Log": (unary.Log, 1, (6, 13)),
-    "Sqrt": (unary.Sqrt, 1, (6, 13)),
-    "Reciprocal": (unary.Reciprocal, 1, (6, 13)),
-    "Floor": (unary.Floor, 1, (6, 13)),
-    "Ceil": (unary.Ceil, 1, (6, 13)),
+    "Exp": (unary.Exp, 1, (1, 6, 13)),
+    "Log": (unary.Log, 1, (1, 6, 13)),
+    "Sqrt": (unary.Sqrt, 1, (1, 6, 13)),
+    "Reciprocal": (unary.Reciprocal, 1, (1, 6, 13)),
+    "Floor": (unary.Floor, 1, (1, 6, 13)),
+    "Ceil": (unary.Ceil, 1, (1, 6, 13)),
     "Round": (unary.Round, 1, (11, 22)),
     "Sin": (unary.Sin, 1, (7, 22)),
     "Cos": (unary.Cos, 1, (7, 22)),
@@ -42,22 +43,42 @@ _PLAIN: Final[dict[str, tuple[type[Op], int, tuple[int, ...]]]] = {
     "Acosh": (unary.Acosh, 1, (9, 22)),
     "Atanh": (unary.Atanh, 1, (9, 22)),
     "Erf": (unary.Erf, 1, (9, 13)),
-    "Relu": (activations.Relu, 1, (6, 13, 14)),
-    "PRelu": (activations.PRelu, 2, (7, 9, 16)),
-    "Sigmoid": (activations.Sigmoid, 1, (6, 13)),
+    "Relu": (activations.Relu, 1, (1, 6, 13, 14)),
+    "Sigmoid": (activations.Sigmoid, 1, (1, 6, 13)),
     "HardSwish": (activations.HardSwish, 1, (14, 22)),
-    "Tanh": (activations.Tanh, 1, (6, 13)),
+    "Tanh": (activations.Tanh, 1, (1, 6, 13)),
     "Softplus": (activations.Softplus, 1, (1, 22)),
     "Softsign": (activations.Softsign, 1, (1, 22)),
     "Mish": (activations.Mish, 1, (18, 22)),
-    "Equal": (compare.Equal, 2, (7, 11, 13, 19)),
-    "Greater": (compare.Greater, 2, (7, 9, 13)),
-    "Less": (compare.Less, 2, (7, 9, 13)),
+    "Equal": (compare.Equal, 2, (1, 7, 11, 13, 19)),
+    "Greater": (compare.Greater, 2, (1, 7, 9, 13)),
+    "Less": (compare.Less, 2, (1, 7, 9, 13)),
     "GreaterOrEqual": (compare.GreaterOrEqual, 2, (12, 16)),
     "LessOrEqual": (compare.LessOrEqual, 2, (12, 16)),
-    "And": (compare.And, 2, (7,)),
-    "Or": (compare.Or, 2, (7,)),
-    "Xor": (compare.Xor, 2, (7,)),
+    "And": (
+        compare.And,
+        2,
+        (
+            1,
+            7,
+        ),
+    ),
+    "Or": (
+        compare.Or,
+        2,
+        (
+            1,
+            7,
+        ),
+    ),
+    "Xor": (
+        compare.Xor,
+        2,
+        (
+            1,
+            7,
+        ),
+    ),
     "Not": (compare.Not, 1, (1,)),
     "BitwiseAnd": (compare.BitwiseAnd, 2, (18,)),
     "BitwiseOr": (compare.BitwiseOr, 2, (18,)),
@@ -68,13 +89,13 @@ _PLAIN: Final[dict[str, tuple[type[Op], int, tuple[int, ...]]]] = {
 
 # Operators of one tensor with float attributes: those with their defaults, in the order of ours.
 _FLOATS: Final[dict[str, tuple[Callable[..., Op], dict[str, float], tuple[int, ...]]]] = {
-    "LeakyRelu": (activations.LeakyRelu, {"alpha": 0.01}, (6, 16)),
-    "HardSigmoid": (activations.HardSigmoid, {"alpha": 0.2, "beta": 0.5}, (6, 22)),
-    "Elu": (activations.Elu, {"alpha": 1.0}, (6, 22)),
+    "LeakyRelu": (activations.LeakyRelu, {"alpha": 0.01}, (1, 6, 16)),
+    "HardSigmoid": (activations.HardSigmoid, {"alpha": 0.2, "beta": 0.5}, (1, 6, 22)),
+    "Elu": (activations.Elu, {"alpha": 1.0}, (1, 6, 22)),
     "Selu": (
         activations.Selu,
         {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
-        (6, 22),
+        (1, 6, 22),
     ),
     "Celu": (activations.Celu, {"alpha": 1.0}, (12, 28)),
     "Swish": (activations.Swish, {"alpha": 1.0}, (24,)),
@@ -82,15 +103,23 @@ _FLOATS: Final[dict[str, tuple[Callable[..., Op], dict[str, float], tuple[int, .
     "Shrink": (activations.Shrink, {"bias": 0.0, "lambd": 0.5}, (9,)),
 }
 
+# Those that version 1 has otherwise.
+_FIRST_DEFAULTS: Final[dict[str, dict[str, float]]] = {"Selu": {"alpha": 1.6732, "gamma": 1.0507}}
+
 
 def _register() -> None:
     def plain(cls: type[Op], arity: int) -> Callable[[NodeReader], Value]:
-        return lambda r: r.one(cls(), *(r.input(k) for k in range(arity)))
+        if arity == 1:
+            return lambda r: r.one(cls(), r.input(0))
+        return lambda r: r.one(cls(), r.input(0), second_operand(r))
 
     def floats(make: Callable[..., Op], defaults: dict[str, float]) -> Callable[..., Value]:
-        return lambda r: r.one(
-            make(*(float(r.attribute(k, v)) for k, v in defaults.items())), r.input(0)
-        )
+        def handle(r: NodeReader) -> Value:
+            of_version = _FIRST_DEFAULTS.get(r.op_type, {}) if r.version == 1 else {}
+            values = {**defaults, **of_version}
+            return r.one(make(*(float(r.attribute(k, v)) for k, v in values.items())), r.input(0))
+
+        return handle
 
     for op_type, (cls, arity, versions) in _PLAIN.items():
         handles(op_type, *versions)(plain(cls, arity))
@@ -124,13 +153,22 @@ def _mod(r: NodeReader) -> Value:
     return r.one(elementwise.Mod(bool(fmod)), x, y)
 
 
-@handles("Pow", 7, 12, 13, 15)
+@handles("Pow", 1, 7, 12, 13, 15)
 def _pow(r: NodeReader) -> Value:
-    x, y = r.input(0), r.input(1)
+    x, y = r.input(0), second_operand(r)
     exponent = scalar(r.array(1))
     if exponent is not None and x.type.dtype.is_float and y.type.rank <= x.type.rank:
         return r.one(power.PowScalar(float(exponent)), x)
     return r.one(power.Pow(), x, y)
+
+
+@handles("PRelu", 1, 6, 7, 9, 16)
+def _prelu(r: NodeReader) -> Value:
+    """A slope of one axis is one for each channel before version 7."""
+    x, slope = r.input(0), r.input(1)
+    if r.version < 7:
+        slope = per_channel(r, x, slope)
+    return r.one(activations.PRelu(), x, slope)
 
 
 @handles("Gelu", 20)
@@ -155,7 +193,7 @@ def _is_inf(r: NodeReader) -> Value:
     return r.one(compare.IsInf(bool(positive), bool(negative)), r.input(0))
 
 
-@handles("Clip", 6, 11, 12, 13)
+@handles("Clip", 1, 6, 11, 12, 13)
 def _clip(r: NodeReader) -> Value:
     x = r.input(0)
     if r.version < 11:
@@ -204,22 +242,22 @@ def _folded(r: NodeReader, op: Op) -> Value:
     return out
 
 
-@handles("Min", 6, 8, 12, 13)
+@handles("Min", 1, 6, 8, 12, 13)
 def _min(r: NodeReader) -> Value:
     return _folded(r, elementwise.Min())
 
 
-@handles("Max", 6, 8, 12, 13)
+@handles("Max", 1, 6, 8, 12, 13)
 def _max(r: NodeReader) -> Value:
     return _folded(r, elementwise.Max())
 
 
-@handles("Sum", 6, 8, 13)
+@handles("Sum", 1, 6, 8, 13)
 def _sum(r: NodeReader) -> Value:
     return _folded(r, elementwise.Add())
 
 
-@handles("Mean", 6, 8, 13)
+@handles("Mean", 1, 6, 8, 13)
 def _mean(r: NodeReader) -> Value:
     total = _folded(r, elementwise.Add())
     dtype = total.type.dtype

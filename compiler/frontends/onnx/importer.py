@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import onnx
 import onnx.defs
@@ -41,6 +41,9 @@ from .protos import check_node, load, sorted_nodes
 from .reader import HANDLERS, Item, NodeReader, Undecided, ValueSequence
 from .scopes import MAX_DEPTH, Frame, Scope, label_of
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
+
+# An attribute of first versions: which inputs' memory a runtime may overwrite. It has no meaning.
+_OVERWRITTEN: Final = "consumed_inputs"
 
 
 def import_model(
@@ -336,6 +339,8 @@ class Importer:
                     hint=f"known versions: {known}",
                 )
             reader = NodeReader(node, version, inputs, self.builder, self.folder, self.fresh_symbol)
+            if schema is not None and _OVERWRITTEN in schema.attributes:
+                reader.attribute(_OVERWRITTEN)
             try:
                 with collecting_assumptions(self.builder.constraints):
                     found = entry.handle(reader)

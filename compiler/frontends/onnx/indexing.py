@@ -9,7 +9,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
 from planish.compiler.graph.ir import Array, Content, Value, assume
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.indexing import (
     Gather,
     GatherElements,
@@ -210,7 +210,7 @@ def gather_nd(r: NodeReader) -> Value:
     return r.one(GatherND(batch), r.input(0), r.input(1))
 
 
-@handles("Pad", 2, 11, 13, 18, 19, *LATE)
+@handles("Pad", 1, 2, 11, 13, 18, 19, *LATE)
 def pad(r: NodeReader) -> Value:
     """Attributes before version 11; axes since 18, wrap since 19."""
     x = r.input(0)
@@ -223,7 +223,7 @@ def pad(r: NodeReader) -> Value:
     axes = list(range(rank))
     pads: Sequence[Expr]
     if r.version < 11:
-        pads = tuple(map(as_expr, r.required("pads")))
+        pads = tuple(map(as_expr, r.required("pads" if r.version >= 2 else "paddings")))
         fill = r.attribute("value", 0.0)
     else:
         pads = ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
-from planish.compiler.graph.ir import TensorType, Value
+from planish.compiler.graph.ir import TensorType, Value, unify
 from planish.compiler.ops.base import Op, is_one
 from planish.compiler.ops.convolution import Conv, ConvTranspose
 from planish.compiler.ops.creation import ConstantOfShape
@@ -195,10 +195,10 @@ def max_pool(r: NodeReader) -> list[Value]:
 
 @handles("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(r: NodeReader) -> Value:
-    """Pads count in version 1, may count since 7; ceil_mode since 10, dilations since 19."""
+    """count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
     g = _pool_geometry(r, r.version >= 19)
     ceil = _ceil_mode(r, g, 10)
-    include = r.version == 1 or bool(r.attribute("count_include_pad", 0))
+    include = r.version >= 7 and bool(r.attribute("count_include_pad", 0))
     op = AveragePool(g.extents, g.strides, g.dilations, g.pads, ceil, False, include)
     return r.one(op, r.input(0))
 
@@ -263,9 +263,9 @@ def matmul(r: NodeReader) -> Value:
     return r.one(Reshape(shape), y)
 
 
-@handles("Gemm", 7, 9, 11, 13)
+@handles("Gemm", 1, 6, 7, 9, 11, 13)
 def gemm(r: NodeReader) -> Value:
-    """alpha * A B + beta * C; C may be left out since version 11."""
+    """alpha * A B + beta * C; C broadcasts where asked before version 7, may lack since 11."""
     a, b = r.input(0), r.input(1)
     c = r.input(2) if r.version < 11 else r.optional(2)
     alpha, beta = float(r.attribute("alpha", 1.0)), float(r.attribute("beta", 1.0))
@@ -275,6 +275,11 @@ def gemm(r: NodeReader) -> Value:
     if c is None and alpha == 1:
         return r.one(op, a, b)
     y = step(r, op, a, b)
+    if r.version < 7 and not r.attribute("broadcast", 0) and c is not None:
+        if c.type.rank != 2:
+            raise r.fail(f"C {c!r} has not the shape {y.type}, and broadcast is 0")
+        for d, e in zip(c.type.shape, y.type.shape, strict=True):
+            unify(d, e, f"C {c!r} has not the shape {y.type}, and broadcast is 0")
     if alpha != 1:
         factor = _scalar(r, alpha, y.type, "alpha")
         y = r.one(Mul(), y, factor) if c is None else step(r, Mul(), y, factor)

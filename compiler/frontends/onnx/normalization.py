@@ -80,8 +80,6 @@ def _batch_norm(r: NodeReader) -> Sequence[Value]:
         if any(r.output_names[1:]) and not training:
             raise r.fail("further outputs are wanted, but training_mode is 0")
     elif r.version < 7:
-        if r.version < 6:
-            r.attribute("consumed_inputs")
         training = not r.attribute("is_test", 0)
     inputs = [r.input(k) for k in range(5)]
     op = channel_normalization.BatchNorm(epsilon, spatial)
@@ -117,7 +115,7 @@ def _trained(
     return [y, *new, *kept][: max(1, len(r.output_names))]
 
 
-@handles("InstanceNormalization", 6, 22)
+@handles("InstanceNormalization", 1, 6, 22)
 def _instance_norm(r: NodeReader) -> Value:
     op = channel_normalization.InstanceNorm(float(r.attribute("epsilon", 1e-5)))
     return r.one(op, r.input(0), r.input(1), r.input(2))

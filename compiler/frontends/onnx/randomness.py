@@ -21,9 +21,9 @@ from planish.compiler.ops.compare import GreaterOrEqual, Less, LessOrEqual, Not,
 from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.creation import Range, Where
 from planish.compiler.ops.elementwise import Div, FullLike, Min, Mul, Sub
-from planish.compiler.ops.indexing import CumSum
 from planish.compiler.ops.randomness import RandomNormal, RandomUniform
 from planish.compiler.ops.reduction import ReduceSum
+from planish.compiler.ops.scans import CumSum
 from planish.compiler.ops.shape import Reshape
 from planish.compiler.ops.softmax import Softmax
 
@@ -127,8 +127,6 @@ def dropout(r: NodeReader) -> list[Value]:
         ratio = float(r.attribute("ratio", 0.5))
         if r.version < 7:
             training = not r.attribute("is_test", 0)
-            if r.version < 6:
-                r.attribute("consumed_inputs")
     else:
         if (given := r.optional(1)) is not None:
             ratio = given if (known := scalar(r.array(1))) is None else float(known)

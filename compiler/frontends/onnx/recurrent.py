@@ -62,6 +62,8 @@ class _Layer:
         return self.given or (self.r.input(1), self.r.input(2))
 
     def hidden(self) -> Expr:
+        if self.r.version < 7:
+            self.r.attribute("output_sequence")  # whether y is wanted: the outputs say so too
         w, recurrence = self.matrices
         if w.type.rank != 3 or recurrence.type.rank != 3:
             raise self.r.fail(f"the weights {w!r} and {recurrence!r} must have rank 3")
@@ -157,7 +159,7 @@ def _clip(r: NodeReader) -> float:
     return float(r.attribute("clip", 0.0))
 
 
-@handles("LSTM", 7, 14, 22)
+@handles("LSTM", 1, 7, 14, 22)
 def lstm(r: NodeReader) -> list[Value]:
     """Layout since version 14."""
     return _lstm(_Layer(r, 3, 4))
@@ -207,12 +209,12 @@ def _lstm(a: _Layer) -> list[Value]:
     return a.outputs(found)
 
 
-@handles("GRU", 7, 14, 22)
+@handles("GRU", 1, 3, 7, 14, 22)
 def gru(r: NodeReader) -> list[Value]:
-    """Layout since version 14."""
+    """linear_before_reset since version 3, layout since 14."""
     a = _Layer(r, 2, 3)
     x, lens, hidden = a.x, r.optional(4), a.hidden()
-    linear = bool(r.attribute("linear_before_reset", 0))
+    linear = r.version >= 3 and bool(r.attribute("linear_before_reset", 0))
     functions = a.activations(("Sigmoid", "Tanh"))
     found = []
     for k, reverse in enumerate(a.directions):
@@ -232,7 +234,7 @@ def gru(r: NodeReader) -> list[Value]:
     return a.outputs(found)
 
 
-@handles("RNN", 7, 14, 22)
+@handles("RNN", 1, 7, 14, 22)
 def rnn(r: NodeReader) -> list[Value]:
     """Layout since version 14."""
     a = _Layer(r, 1, 1)

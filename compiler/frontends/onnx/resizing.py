@@ -13,7 +13,7 @@ from planish.compiler.dtypes import F32
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Like, Mul, as_expr
 from planish.compiler.graph.ir import Value
-from planish.compiler.ops.creation import Cast
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.resize import Resize, ResizedSize
 from planish.compiler.ops.windows import Dim, plain
 

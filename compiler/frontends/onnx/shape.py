@@ -39,14 +39,21 @@ def identity(r: NodeReader) -> Item:
     return r.item(0)
 
 
-@handles("Reshape", 5, 13, 14, 19, *LATE)
+@handles("Reshape", 1, 5, 13, 14, 19, *LATE)
 def reshape(r: NodeReader) -> Value:
-    """0 copies a dimension (unless allowzero, since version 14), -1 is what is left."""
+    """0 copies a dimension (unless allowzero, since version 14), -1 is what is left.
+
+    The shape is an attribute before version 5.
+    """
     x = r.input(0)
     keeps_zero = bool(r.attribute("allowzero", 0)) if r.version >= 14 else False
-    if r.input(1).content is None:
+    wanted: Sequence[Expr]
+    if r.version < 5:
+        wanted = tuple(map(as_expr, r.required("shape")))
+    elif r.input(1).content is None:
         return reshaped(r, x, r.input(1), keeps_zero)
-    wanted = r.content(1, "the shape")
+    else:
+        wanted = r.content(1, "the shape")
     shape: list[Expr] = []
     free: int | None = None
     for k, d in enumerate(wanted):
@@ -153,10 +160,11 @@ def transpose(r: NodeReader) -> Value:
     return r.one(Transpose(tuple(reversed(range(x.type.rank))) if perm is None else tuple(perm)), x)
 
 
-@handles("Concat", 4, 11, 13)
+@handles("Concat", 1, 4, 11, 13)
 def concat(r: NodeReader) -> Value:
-    """All versions alike."""
-    return r.one(Concat(r.required("axis")), *r.inputs())
+    """The axis must be given since version 4."""
+    axis = r.attribute("axis", 1) if r.version < 4 else r.required("axis")
+    return r.one(Concat(axis), *r.inputs())
 
 
 @handles("Expand", 8, 13)
@@ -167,13 +175,29 @@ def expand(r: NodeReader) -> Value:
     return r.one(Expand(r.content(1, "the shape")), r.input(0))
 
 
-@handles("Tile", 6, 13)
+def whole_numbers(r: NodeReader, index: int, what: str) -> tuple[int, ...]:
+    """The elements of a known input, which may be floats but must be integers."""
+    array = r.array(index)
+    if array is None:
+        raise r.fail(f"{what} (input {index}, {r.input(index)!r}) must be constant")
+    numbers = array.ravel().tolist()
+    if any(v != int(v) for v in numbers):
+        raise r.fail(f"{what} (input {index}) must be integers, not {numbers}")
+    return tuple(map(int, numbers))
+
+
+@handles("Tile", 1, 6, 13)
 def tile(r: NodeReader) -> Value:
-    """All versions alike."""
+    """Version 1 repeats one axis."""
+    if r.version < 6:
+        x = r.input(0)
+        (times,), (axis,) = (whole_numbers(r, k, what) for k, what in ((1, "tiles"), (2, "axis")))
+        (axis,) = positive(r, [axis], x.type.rank)
+        return r.one(Tile(tuple(as_expr(times if k == axis else 1) for k in range(x.type.rank))), x)
     return r.one(Tile(r.content(1, "the repetitions")), r.input(0))
 
 
-@handles("Split", 2, 11, 13, 18)
+@handles("Split", 1, 2, 11, 13, 18)
 def split(r: NodeReader) -> tuple[Value, ...]:
     """Sizes are an attribute before version 13; num_outputs and a smaller last part since 18."""
     x, axis = r.input(0), r.attribute("axis", 0)
@@ -182,6 +206,10 @@ def split(r: NodeReader) -> tuple[Value, ...]:
     count = len(r.output_names)
     if r.version < 13:
         given = r.attribute("split")
+        if r.version < 2 and r.optional(1) is not None:
+            if given is not None:
+                raise r.fail("the sizes are given both as an attribute and as an input")
+            given = whole_numbers(r, 1, "the sizes")
         sizes = None if given is None else tuple(map(as_expr, given))
     else:
         sizes = None if r.optional(1) is None else r.content(1, "the sizes")

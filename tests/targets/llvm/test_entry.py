@@ -123,7 +123,7 @@ def test_sizes_are_what_they_are_in_python(code: NativeCode, a: int, b: int) -> 
 
 @given(a=numbers, b=numbers)
 def test_sizes_in_the_runtime_agree(a: int, b: int) -> None:
-    from planish.runtime.sizes import compile_sizes
+    from planish.compiler.expr.compiled import compile_sizes
 
     found = compile_sizes(("a", "b"), tuple(size for size, _ in SIZES))(a, b)
     assert list(found) == [meaning(a, b) for _, meaning in SIZES]

@@ -23,7 +23,8 @@ from planish.compiler.errors import (
     TypeCheckError,
 )
 from planish.compiler.expr.nodes import Var
-from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.frontends.onnx.importer import import_model, load_handlers
+from planish.compiler.frontends.onnx.reader import HANDLERS, Entry
 from planish.compiler.graph.ir import Array
 from planish.compiler.graph.reference import run_reference
 from planish.compiler.ops.sampling import f32, ints
@@ -371,9 +372,14 @@ def test_nothing_is_skipped() -> None:
     refuses(one(node("Relu", "x", "y"), opset=99), "opset 99 is not known")
     refuses(one(node("LeakyRelu", "x", "y", alpha="a")), "attribute alpha is no float")
     refuses(one(node("Cast", "x", "y")), "attribute to is missing")
-    refuses(
-        one(node("Add", "x x", "y", axis=1), opset=6), "version 6 of Add .opset 6. is not supported"
-    )
+
+
+def test_a_version_without_a_handler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_handlers()
+    monkeypatch.setitem(HANDLERS, ("", "Add"), Entry(HANDLERS["", "Add"].handle, frozenset({14})))
+    model = graph_model([node("Add", "x x", "y")], [floats("x", 2)], ["y"], opset=6)
+    error = refuses(model, "version 6 of Add .opset 6. is not supported")
+    assert error.hint == "known versions: 14"
 
 
 def test_attributes_given_twice() -> None:

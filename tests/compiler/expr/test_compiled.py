@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from planish.compiler.dtypes import F32, I64
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.compiled import compile_sizes
 from planish.compiler.expr.nodes import Const, Expr, Load, Var, as_expr, const
 from planish.compiler.expr.sizes import evaluate
 from planish.runtime.interface import evaluator
-from planish.runtime.sizes import compile_sizes
 
 A, B = Var("a"), Var("b_1")
 

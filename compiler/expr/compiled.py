@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from planish.compiler.errors import CodegenError
-from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Const, Expr, Var, walk
+
+from . import nodes as n
+from .nodes import Const, Expr, Var, walk
 
 _INFIX: Final[dict[type[Expr], str]] = {
     n.Add: "+", n.Sub: "-", n.Mul: "*", n.And: "and", n.Or: "or",
