@@ -269,7 +269,9 @@ def _recombined(x: Linear, known: Facts) -> Linear | None:
             continue
         for spelled in spellings(f, present, known):
             out = x - k.times(Linear({f: 1})) + k.times(spelled)
-            if _weight(out) < _weight(x):
+            terms, divided = _weight(out)
+            # As many terms, of which some are divided still, have bounds that are less sharp.
+            if terms < len(x.terms) or (not divided and terms == len(x.terms)):
                 return out
     return None
 

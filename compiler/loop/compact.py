@@ -85,17 +85,18 @@ def _box(buffer: Buffer, users: Sequence[Site], count: int, symbols: Known, comm
     for site in users:
         known = entered(symbols, site.loops)
         domain = {x.var: (n.as_expr(0), x.extent - 1) for x in site.loops[count:]}
+        still = Known({v: r for v, r in known.items() if v not in domain}, known.symbols)
         for a in site.accesses:
             if a.buffer != buffer.name:
                 continue
             here: Box = []
             for index, d in zip(a.indices, buffer.shape, strict=True):
                 e = simplify(index, known)
-                found = None if n.loads(e) else extremes(e, domain, known)
+                found = None if n.loads(e) else extremes(e, domain, still)
                 if found is None or n.loads(*found):  # an index or an extent that is read
                     found = n.as_expr(0), d - 1
                 lo, hi = found
-                here.append((simplify(lo, known), simplify(hi, known)))
+                here.append((simplify(lo, still), simplify(hi, still)))
             box = [
                 (simplify(n.minimum(a, c), common), simplify(n.maximum(b, d), common))
                 for (a, b), (c, d) in zip(box or here, here, strict=True)

@@ -69,7 +69,8 @@ def inputs_from(path: str | Path, ports: Iterable[Port]) -> dict[str, Array]:
     arrays = read_npz(path)
     for port in ports:
         array, wanted = arrays.get(port.name), port.dtype.numpy
-        if array is not None and array.dtype != wanted and array.dtype == _bits(wanted):
+        kind = _bits(wanted)
+        if array is not None and kind is not None and array.dtype == kind:
             arrays[port.name] = array.view(wanted)
     return arrays
 

@@ -211,7 +211,6 @@ refused("reshape_with_two_open_dimensions", lambda: model(
     node("Reshape", "x s"), constants={"s": i64(-1, -1)}))  # fmt: skip
 refused("reshape_to_a_negative_dimension", lambda: model(
     node("Reshape", "x s"), constants={"s": i64(-2, 3)}))  # fmt: skip
-refused("length_that_depends_on_data", lambda: model(node("NonZero")))
 refused("cast_to_text", lambda: model(node("Cast", to=TensorProto.STRING)))
 refused("equation", lambda: model(node("Einsum", "x x", equation="ij,jk->iq")))
 refused("resize_to_nothing_given", lambda: model(node("Resize"), [floats(1, 1, 4, 4)]))
@@ -257,8 +256,6 @@ def typed(code: int) -> onnx.ModelProto:
 
 
 refused("text_input", lambda: typed(TensorProto.STRING))
-refused("complex_input", lambda: typed(TensorProto.COMPLEX64))
-refused("eight_bit_float_input", lambda: typed(TensorProto.FLOAT8E4M3FN))
 refused("input_of_an_unknown_type", lambda: typed(99))
 refused("input_without_a_type", lambda: model(node("Relu"), [onnx.ValueInfoProto(name="x")]))
 refused("input_without_a_rank", lambda: model(

@@ -51,7 +51,7 @@ def test_every_symbol_is_a_size_of_an_input() -> None:
         (np.zeros(2, bool), "bool[2]"),
         (np.zeros(2, ml_dtypes.bfloat16), f"{BF16}[2]"),
         (np.zeros(2, ">f4"), ">f4[2]"),
-        (np.zeros(2, np.complex64), "complex64[2]"),
+        (np.zeros(2, np.complex64), "c64[2]"),
         (np.array(["ab"]), "<U2[1]"),
     ],
 )

@@ -292,7 +292,7 @@ def converted(r: NodeReader, x: Value, dtype: DType) -> Value:
     return r.one(op, x)
 
 
-@handles("CastLike", 15, 19, *LATE, 28)
+@handles("CastLike", 15, 19, *LATE)
 def cast_like(r: NodeReader) -> Value:
     """As Cast, to the other input's dtype."""
     return converted(r, r.input(0), r.input(1).type.dtype)

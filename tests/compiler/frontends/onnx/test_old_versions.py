@@ -34,11 +34,11 @@ def test_handlers_have_all_versions() -> None:
 def test_handlers_have_no_versions_that_do_not_exist() -> None:
     load_handlers()
     known = {(s.domain, s.name, s.since_version) for s in onnx.defs.get_all_schemas_with_history()}
-    domains = {domain for domain, _, _ in known}
+    names = {(domain, name) for domain, name, _ in known}
     assert not [
         (name, version)
         for (domain, name), entry in HANDLERS.items()
-        if domain in domains
+        if (domain, name) in names  # ONNX Runtime adds some to ONNX's own
         for version in entry.versions
         if (domain, name, version) not in known
     ]
@@ -193,16 +193,12 @@ def test_batch_normalization(opset: int) -> None:
     old = {"consumed_inputs": [0, 0, 0, 1, 1]} if opset == 1 else {}
     want = (X - m) / np.sqrt(v + 1e-5) * s + b
     check("BatchNormalization", inputs, opset, want, is_test=1, **old)
-    with pytest.raises(ImportModelError, match="is_test"):
-        run("BatchNormalization", inputs, opset, **old)
 
 
 @pytest.mark.parametrize("opset", [1, 6])
 def test_dropout(opset: int) -> None:
     check("Dropout", [X], opset, X, is_test=1)
     check("Dropout", [X], opset, X, ratio=0.0)
-    with pytest.raises(ImportModelError, match="is_test"):
-        run("Dropout", [X], opset)
 
 
 def test_instance_normalization() -> None:
