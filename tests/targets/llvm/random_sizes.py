@@ -30,7 +30,8 @@ from planish.compiler.ops.channel_normalization import GroupNorm, InstanceNorm
 from planish.compiler.ops.convolution import Conv, ConvTranspose
 from planish.compiler.ops.elementwise import Add, Max, Mul, Sub
 from planish.compiler.ops.global_pooling import GlobalMaxPool
-from planish.compiler.ops.indexing import CumSum, Gather, GatherElements, Slice
+from planish.compiler.ops.indexing import Gather, GatherElements, Slice
+from planish.compiler.ops.scans import CumSum
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.normalization import LayerNorm
 from planish.compiler.ops.padding import PAD_MODES, Pad
