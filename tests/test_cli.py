@@ -228,7 +228,7 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
     assert (softmax["handled"], softmax["expanded"], softmax["missing"]) == ([1, 11, 13], [], [])
     assert softmax["passed"] == {target: softmax["cases"] for target in ("llvm", "interpreter")}
     assert softmax["why"] == ""
-    assert by_name["HannWindow"]["expanded"] == [17]
+    assert by_name["CenterCropPad"]["expanded"] == [18]
     assert by_name["RegexFullMatch"]["missing"] == [20]
     assert {"name": "relu", "summary": "max(x, 0); NaN stays.", "source": "ONNX Relu-14"} in (
         facts["planish"]
