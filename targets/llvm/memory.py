@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import CodegenError, InternalError
@@ -31,6 +31,9 @@ from .expressions import Expressions, Scope, free
 from .isa import Isa
 from .registers import Registers
 from .values import Val, holds_first, lanes_type, memory_type, scalar_type, type_suffix
+
+
+_Now: TypeAlias = "tuple[Expr, Var | None, tuple[Const, ...]]"
 
 
 class Access(NamedTuple):
@@ -59,7 +62,8 @@ class Memory(Expressions):
         self._flat: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self._indirect: dict[Load, bool] = {}
         self.streams = False  # whether there are stores past the caches
-        self._register_at: dict[tuple[Expr, Var | None, tuple[Const, ...]], tuple[int, int]] = {}
+        self._register_at: dict[_Now, tuple[int, int]] = {}
+        self._irregular: dict[_Now, bool] = {}
 
     def pointer(self, name: str) -> str:
         """The address of a buffer."""
@@ -126,12 +130,21 @@ class Memory(Expressions):
 
     def irregular(self, e: Load) -> bool:
         """Whether no fixed step is between the lanes' elements: they may be the same one."""
-        terms: list[tuple[int, Expr]] = []
-        self._terms(self.flat(e.buffer, e.indices), 1, terms)
-        moving = [(c, atom) for c, atom in terms if self.varies(atom)]
-        return any(atom is not self.scope.vector for _, atom in moving) or not sum(
-            c for c, _ in moving
-        )
+        flat = self.flat(e.buffer, e.indices)
+        key = self._now(flat)
+        found = self._irregular.get(key)
+        if found is None:
+            terms: list[tuple[int, Expr]] = []
+            self._terms(flat, 1, terms)
+            moving = [(c, atom) for c, atom in terms if self.varies(atom)]
+            elsewhere = any(atom is not self.scope.vector for _, atom in moving)
+            found = self._irregular[key] = elsewhere or not sum(c for c, _ in moving)
+        return found
+
+    def _now(self, e: Expr) -> _Now:
+        """An expression, and all of the present loops that it depends on."""
+        consts = self.scope.consts
+        return e, self.scope.vector, tuple([consts[v] for v in free(e) if v in consts])
 
     def _term(self, atom: Expr) -> tuple[str, int]:
         """An atom's operand; a product is built from its outermost factors inwards."""
@@ -159,9 +172,7 @@ class Memory(Expressions):
         guards = self._needed(buffer, e)
         if self._data_dependent(e):
             return self._load(buffer, e, guards)
-        scope, consts = self.scope, self.scope.consts
-        values = tuple([consts[v] for v in free(e) if v in consts])
-        now = (buffer.name, e, scope.vector, scope.lanes, values)
+        now = (buffer.name, *self._now(e), self.scope.lanes)
         if (known := self._loaded(now, guards)) is not None:
             return known
         out = self._load(buffer, e, guards)
@@ -176,8 +187,9 @@ class Memory(Expressions):
     def _loaded(self, key: tuple[Hashable, ...], guards: tuple[Val, ...]) -> Val | None:
         """What was loaded already, under the same guards or fewer."""
         for k in range(len(guards) + 1):
+            under = (*key, guards[:k])
             for level in self.b.levels:
-                if (known := level.loaded.get((*key, guards[:k]))) is not None:
+                if (known := level.loaded.get(under)) is not None:
                     return known
         return None
 
@@ -371,8 +383,7 @@ class Memory(Expressions):
     def _register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, int]:
         """The constant flat index of a register element, and its stride over lanes."""
         flat = self.flat(buffer.name, indices)
-        consts = self.scope.consts
-        key = flat, self.scope.vector, tuple([consts[v] for v in free(flat) if v in consts])
+        key = self._now(flat)
         found = self._register_at.get(key)
         if found is None:
             found = self._register_at[key] = self._find_register(buffer, indices, flat)

@@ -175,8 +175,10 @@ class Operations:
         """An LLVM intrinsic overloaded on its one type."""
         x = args[0]
         full = f"{name}.{type_suffix(scalar_type(x.dtype), x.lanes)}"
-        self.b.module.declare(full, x.type, *(a.type for a in args))
-        text = f"call {x.type} @{full}({', '.join(a.typed for a in args)})"
+        t = x.type
+        if full not in self.b.module.declared:
+            self.b.module.declare(full, t, *[a.type for a in args])
+        text = f"call {t} @{full}({', '.join([a.typed for a in args])})"
         return Val(self.b.emit(text), x.dtype, x.lanes)
 
     # ------------------------------------------------------------------------- multiply-add
