@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 ALIGNMENT: Final = 64  # bytes: of the arena, of every array in it, of constants, of large outputs
 CHUNKS_PER_THREAD: Final = 8  # at most, into which a parallel loop is divided
 MOST_BYTES: Final = 1 << 46  # beyond this a size is a mistake, and arithmetic on it may overflow
+MOST_SIGNED: Final = 1 << 62  # a signed number that is read from data counts as no more than this
 
 
 @dataclass(frozen=True)

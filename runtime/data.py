@@ -31,8 +31,6 @@ class OpenOutputs:
 
     def take(self, results: list[Array], slots: array.array[int]) -> None:
         """Put the outputs that the call has allocated into their places."""
-        if not self.open:
-            return
         symbols = self.symbols(slots)
         for (k, port), shape in zip(self.open, self._shapes, strict=True):
             word = self.layout.output(k)

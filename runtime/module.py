@@ -308,7 +308,8 @@ class Module:
             failure = self._profile(frame.address, times.ctypes.data)
         if failure:
             self._open.fail(failure - 1, slots)
-        self._open.take(results, slots)
+        if self._open.open:
+            self._open.take(results, slots)
 
     def _new_frame(self) -> _Frame:
         if self._missing:

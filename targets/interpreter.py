@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Final
 
 import numpy as np
 
-from planish.compiler.calling import ALIGNMENT, MOST_BYTES
+from planish.compiler.calling import ALIGNMENT, MOST_BYTES, MOST_SIGNED
 from planish.compiler.dtypes import BOOL, I64, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr.compiled import compile_sizes
@@ -42,8 +41,6 @@ from planish.compiler.program import (
 )
 
 from .target import Target
-
-_MOST_SIGNED: Final = 1 << 62  # a signed number beyond it counts as this
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +153,7 @@ class _Call:
         count = len(step.symbols) // 2 if step.signed else len(step.symbols)
         numbers = [int(x) for x in self.array(step.place, (count,), step.dtype)]
         if step.signed:
-            held = [max(-_MOST_SIGNED, min(_MOST_SIGNED, x)) for x in numbers]
+            held = [max(-MOST_SIGNED, min(MOST_SIGNED, x)) for x in numbers]
             parts = [max(part, 0) for x in held for part in (x, -x)]
             for symbol, part in zip(step.symbols, parts, strict=True):
                 self.set(symbol, part)

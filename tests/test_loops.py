@@ -58,6 +58,24 @@ def until(x: Array, c0: Any) -> list[Array]:
     return [x, np.arange(times)]
 
 
+MODELS["unasked"] = """
+g (int64 n, float[3] x) => (float[3] y, bool[t] s) {
+  y, s = Loop(n, , x) <body = b (int64 i, bool c, float[3] a) => (bool d, float[3] e, bool f) {
+    d = Not(c)
+    e = Add(a, x)
+    f = Identity(c)
+  }>
+}"""
+
+
+def unasked(n: Any, x: Array) -> list[Array]:
+    """Without a first condition those of the body are passed on, and end nothing."""
+    y = x
+    for _ in range(int(n)):
+        y = y + x
+    return [y, np.arange(int(n)) % 2 == 0]
+
+
 MODELS["growing"] = """
 g (int64 n, float[k, 3] x) => (float[l, 3] y, float[t, 3] s) {
   y, s = Loop(n, , x) <body = b (int64 i, bool c, float[q, 3] a)
@@ -234,6 +252,7 @@ def steps_of(t: int) -> dict[str, Array]:
 CASES: list[tuple[str, Callable[..., list[Array]], list[dict[str, Array]]]] = [
     ("powers", powers, [{"n": np.array(n), "x": X[0]} for n in (5, 0, 1, -3)]),
     ("until", until, [{"x": X[0], "c0": np.array(c)} for c in (True, False)]),
+    ("unasked", unasked, [{"n": np.array(n), "x": X[0]} for n in (4, 1, 0)]),
     ("growing", growing, [{"n": np.array(n), "x": np.tile(X, (k, 1))}
                           for n, k in ((4, 1), (0, 2), (17, 3), (1, 0))]),
     ("within", within, [{"n": np.array(n), "x": np.tile(X, (k, 1))} for n, k in ((4, 2), (1, 5))]),

@@ -220,11 +220,14 @@ def _call(name: str, args: list[Any], dtype: DType) -> Any:
 
 
 def _divide(x: Any, y: Any) -> Any:
-    """Towards zero for integers: floor division, and one more where that went away from zero."""
+    """Towards zero for integers: floor division, and one more where that went away from zero.
+
+    A division by zero gives zero.
+    """
     if np.asarray(x).dtype.kind not in "iu":
         return np.divide(x, y)
     floor = np.floor_divide(x, y)
-    inexact = floor * y != x
+    inexact = (floor * y != x) & (y != 0)
     return (floor + (inexact & ((x < 0) != (y < 0)))).astype(np.asarray(x).dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,14 +60,10 @@ class If(Op):
                     f"branches give {a.type} and {b.type}",
                     hint="both branches have to give the same dtypes and ranks",
                 )
-            shape = []
-            for x, y in zip(a.type.shape, b.type.shape, strict=True):
-                if same(x, y) and hidden.isdisjoint(free_vars(x)):
-                    shape.append(x)
-                elif (symbol := next(own, None)) is not None:
-                    shape.append(symbol)
-                else:
-                    raise self.fail(f"branches give {a.type} and {b.type}")
+            pairs = zip(a.type.shape, b.type.shape, strict=True)
+            told = ((x, same(x, y) and hidden.isdisjoint(free_vars(x))) for x, y in pairs)
+            if (shape := _in_symbols(told, own)) is None:
+                raise self.fail(f"branches give {a.type} and {b.type}")
             out.append(a.type.with_shape(shape))
         return tuple(out)
 
@@ -125,10 +121,12 @@ class If(Op):
 class Loop(Op):
     """The body again and again: at most ``trip`` times, while its condition holds.
 
+    Without a first condition those that the body gives do not end it either.
+
     The body takes its number (i64), the condition (bool), ``carried`` values, and what it reads
     from around it. It gives the next condition, the next values, and values of which all are kept:
     stacked along a new first axis, which is as long as the body ran often. Inputs of the node: the
-    first condition (None: true), the first values, what the body reads.
+    first condition (or None), the first values, what the body reads.
 
     Dimensions of carried values that change are the body's own symbols, ``varying``; after the loop
     they are those of the last values. ``count`` is the number of times that are done.
@@ -166,15 +164,10 @@ class Loop(Op):
         out = [v.type for v in body.inputs[2 : 2 + self.carried]]
         own = iter(self.kept)
         for v in body.outputs[1 + self.carried :]:
-            shape = [self.count]
-            for d in v.type.shape:
-                if self.inside.isdisjoint(free_vars(d)):
-                    shape.append(d)
-                elif (symbol := next(own, None)) is not None:
-                    shape.append(symbol)
-                else:
-                    raise self.fail(f"there is no symbol for a dimension of {v!r}")
-            out.append(v.type.with_shape(shape))
+            told = ((d, self.inside.isdisjoint(free_vars(d))) for d in v.type.shape)
+            if (shape := _in_symbols(told, own)) is None:
+                raise self.fail(f"there is no symbol for a dimension of {v!r}")
+            out.append(v.type.with_shape((self.count, *shape)))
         return tuple(out)
 
     def infer(self, condition: TensorType | None, *inputs: TensorType) -> Types:
@@ -224,15 +217,15 @@ class Loop(Op):
     def reference(self, condition: Array | None, *inputs: Array) -> Arrays:
         body = self.body
         values, rest = list(inputs[: self.carried]), inputs[self.carried :]
-        goes_on = condition is None or bool(condition.reshape(-1)[0])
+        state = condition is None or bool(condition.reshape(-1)[0])
         limit = self.trip.value if isinstance(self.trip, Const) else None
         kept: list[tuple[Array, ...]] = []
-        while goes_on and (limit is None or len(kept) < limit):
+        while (condition is None or state) and (limit is None or len(kept) < limit):
             number = np.array(len(kept), np.int64)
-            given = (number, np.array(goes_on), *values, *rest)
+            given = (number, np.array(state), *values, *rest)
             named = dict(zip(body.input_names, given, strict=True))
             again, *found = run_reference(body, named, symbols={self.count: len(kept)})
-            goes_on = bool(again.reshape(-1)[0])
+            state = bool(again.reshape(-1)[0])
             values = found[: self.carried]
             kept.append(tuple(found[self.carried :]))
         stacks = []
@@ -257,6 +250,14 @@ class Loop(Op):
             yield cls(body, 1, count, Const(trip, I64)), [None, *given]
         yield cls(body, 1, count, Const(3, I64)), [np.array(True), *given]
         yield cls(body, 1, count), [np.array(False), *given]
+
+
+def _in_symbols(
+    sizes: Iterable[tuple[Expr, bool]], symbols: Iterator[Expr]
+) -> tuple[Expr, ...] | None:
+    """The sizes that are told, and the next of the symbols for each other; None if they run out."""
+    out = tuple(size if told else next(symbols, None) for size, told in sizes)
+    return None if None in out else tuple(size for size in out if size is not None)
 
 
 def variables(symbols: tuple[Expr, ...]) -> tuple[Var, ...]:

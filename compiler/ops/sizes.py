@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planish.compiler.calling import MOST_SIGNED
 from planish.compiler.dtypes import I32, I64
 from planish.compiler.errors import RuntimeFault
 from planish.compiler.expr.nodes import Expr, Var, sub
 from planish.compiler.graph.ir import Array, Content, TensorType
 
 from .base import Arrays, Op, Types
-
-MOST_SIGNED = 1 << 62  # a signed number beyond it counts as this
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from planish.compiler.calling import MOST_BYTES, SlotLayout
+from planish.compiler.calling import MOST_BYTES, MOST_SIGNED, SlotLayout
 from planish.compiler.dtypes import BOOL, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr.nodes import Const, Var
@@ -29,8 +29,6 @@ from planish.compiler.program import (
 )
 
 from .scalars import ScalarCode
-
-_MOST_SIGNED: Final = 1 << 62  # a signed number beyond it counts as this
 
 # Memory of arrays whose size only the data tells; see ``planish.compiler.calling``.
 ALLOCATION: Final = """
@@ -210,7 +208,7 @@ class Steps:
         for k in range(count):
             value = _integer(start, k, step.dtype, code)
             if step.signed:
-                value = _at_least(code, _at_most(code, value, _MOST_SIGNED), -_MOST_SIGNED)
+                value = _at_least(code, _at_most(code, value, MOST_SIGNED), -MOST_SIGNED)
                 below = code.emit(f"sub i64 0, {value}")
                 for symbol, part in zip(
                     step.symbols[2 * k : 2 * k + 2], (value, below), strict=True

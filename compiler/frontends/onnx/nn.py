@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -245,6 +246,16 @@ def global_lp_pool(r: NodeReader) -> Value:
 def matmul(r: NodeReader) -> Value:
     """An operand of rank 1 is a row on the left, a column on the right."""
     a, b = r.input(0), r.input(1)
+    if 1 in (a.type.rank, b.type.rank):
+        return product(r, a, b, lambda a, b: step(r, MatMul(), a, b))
+    return product(r, a, b, lambda a, b: r.one(MatMul(), a, b))
+
+
+def product(r: NodeReader, a: Value, b: Value, multiply: Callable[[Value, Value], Value]) -> Value:
+    """What ``multiply`` makes of two operands, after one of rank 1 became a row or a column.
+
+    The result has that axis no more.
+    """
     if a.type.rank == 0 or b.type.rank == 0:
         raise r.fail(f"operands {a!r} and {b!r} must have axes")
     row, column = a.type.rank == 1, b.type.rank == 1
@@ -252,15 +263,12 @@ def matmul(r: NodeReader) -> Value:
         a = step(r, Reshape((as_expr(1), *a.type.shape)), a)
     if column:
         b = step(r, Reshape((*b.type.shape, as_expr(1))), b)
+    y = multiply(a, b)
     if not row and not column:
-        return r.one(MatMul(), a, b)
-    y = step(r, MatMul(), a, b)
+        return y
     shape = y.type.shape
-    if column:
-        shape = shape[:-1]
-    if row:
-        shape = (*shape[:-1], *shape[len(shape) :]) if column else (*shape[:-2], shape[-1])
-    return r.one(Reshape(shape), y)
+    outer, m, n = shape[:-2], shape[-2:-1], shape[-1:]
+    return r.one(Reshape((*outer, *(() if row else m), *(() if column else n))), y)
 
 
 @handles("Gemm", 1, 6, 7, 9, 11, 13)

@@ -21,7 +21,7 @@ from planish.compiler.ops.quantization import (
 )
 from planish.compiler.ops.shape import Reshape
 
-from .nn import geometry, step, weights_kernel
+from .nn import geometry, product, step, weights_kernel
 from .reader import NodeReader, handles
 from .tensors import dtype_of
 
@@ -137,22 +137,13 @@ def _float_centred(r: NodeReader, x: Value, zero: Value | None, behind: int) -> 
 
 def _product(r: NodeReader, a: int, a_zero: int, b: int, b_zero: int) -> Value:
     """The matrix product of two inputs in i32, those of rank 1 being a row or a column."""
-    left, right = r.input(a), r.input(b)
-    if left.type.rank == 0 or right.type.rank == 0:
-        raise r.fail(f"operands {left!r} and {right!r} must have axes")
-    row, column = left.type.rank == 1, right.type.rank == 1
-    if row:
-        left = step(r, Reshape((as_expr(1), *left.type.shape)), left)
-    if column:
-        right = step(r, Reshape((*right.type.shape, as_expr(1))), right)
     zeros = r.optional(a_zero), r.optional(b_zero)
-    left, right = operands_of(r, left, right, *zeros, (1, 0))
-    y = step(r, MatMul(result=None if left.type.dtype is F32 else I32), left, right)
-    if not row and not column:
-        return y
-    shape = y.type.shape
-    outer, m, n = shape[:-2], shape[-2:-1], shape[-1:]
-    return step(r, Reshape((*outer, *(() if row else m), *(() if column else n))), y)
+
+    def multiply(left: Value, right: Value) -> Value:
+        left, right = operands_of(r, left, right, *zeros, (1, 0))
+        return step(r, MatMul(result=None if left.type.dtype is F32 else I32), left, right)
+
+    return product(r, r.input(a), r.input(b), multiply)
 
 
 @handles("MatMulInteger", 10)

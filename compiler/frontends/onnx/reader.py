@@ -147,6 +147,13 @@ class NodeReader:
             return self.symbols(value, f"{what} (input {index})", signed)
         return value.content
 
+    def number(self, index: int, what: str) -> Expr:
+        """The only element of an integer input: a number, or a symbol for it."""
+        content = self.content(index, what)
+        if len(content) != 1:
+            raise self.fail(f"{what} (input {index}, {self.input(index)!r}) is not one number")
+        return content[0]
+
     def symbols(self, value: Value, what: str, signed: bool = False) -> Content:
         """Symbols for the elements of a tensor of integers that only the data tells.
 

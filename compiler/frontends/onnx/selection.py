@@ -26,21 +26,13 @@ def top_k(r: NodeReader) -> tuple[Value, ...]:
     Where the order is not asked for, it is the same all the same.
     """
     x = r.input(0)
-    k: Expr = as_expr(r.required("k")) if r.version < 10 else number_of(r, 1, "k")
+    k: Expr = as_expr(r.required("k")) if r.version < 10 else r.number(1, "k")
     largest = True
     if r.version >= 11:
         largest = bool(r.attribute("largest", 1))
         r.attribute("sorted", 1)
     (axis,) = positive(r, [r.attribute("axis", -1)], x.type.rank)
     return r.apply(TopK(k, axis, largest), x)
-
-
-def number_of(r: NodeReader, index: int, what: str) -> Expr:
-    """The only element of an integer input."""
-    content = r.content(index, what)
-    if len(content) != 1:
-        raise r.fail(f"{what} (input {index}) is {len(content)} numbers")
-    return content[0]
 
 
 @handles("Scatter", 9, 11)

@@ -33,14 +33,6 @@ MATRIX: Final = 1024  # and if it has none
 RADIX: Final = 64  # the greatest factor that is split off
 
 
-def _scalar(r: NodeReader, index: int, what: str) -> Expr:
-    """An integer input of one element."""
-    content = r.content(index, what)
-    if len(content) != 1:
-        raise r.fail(f"{what} (input {index}, {r.input(index)!r}) is not one number")
-    return content[0]
-
-
 @handles("DFT", 17, 20)
 def dft(r: NodeReader) -> Value:
     """The axis an attribute in version 17, then an input."""
@@ -57,7 +49,7 @@ def dft(r: NodeReader) -> Value:
         raise r.fail(f"axis {axis} is out of range for rank {rank}")
     axis %= rank
     if r.optional(1) is not None:
-        length = _scalar(r, 1, "the length")
+        length = r.number(1, "the length")
     else:
         length = x.type.shape[axis]
         if inverse and onesided:
@@ -200,10 +192,10 @@ def stft(r: NodeReader) -> Value:
     x, window = r.input(0), r.optional(2)
     if x.type.rank != 3:
         raise r.fail(f"the signal {x!r} is not [batch, length, parts]")
-    hop = _scalar(r, 1, "the step")
+    hop = r.number(1, "the step")
     length = x.type.shape[1] if window is None else window.type.shape[0]
     if r.optional(3) is not None:
-        given = _scalar(r, 3, "the frames' length")
+        given = r.number(3, "the frames' length")
         length = given if window is None else unify(given, length, "the window's length differs")
     frames = step(r, Frames(hop, length), x)
     if window is not None:
@@ -217,7 +209,7 @@ def stft(r: NodeReader) -> Value:
 def _window(r: NodeReader, weights: tuple[float, float, float]) -> Value:
     dtype = _output_dtype(r)
     periodic = bool(r.attribute("periodic", 1))
-    return r.one(CosineWindow(_scalar(r, 0, "the size"), weights, periodic, dtype))
+    return r.one(CosineWindow(r.number(0, "the size"), weights, periodic, dtype))
 
 
 def _output_dtype(r: NodeReader) -> DType:
@@ -245,6 +237,6 @@ def blackman_window(r: NodeReader) -> Value:
 @handles("MelWeightMatrix", 17)
 def mel_weight_matrix(r: NodeReader) -> Value:
     """The sizes decide the shape; rate and edges may be data."""
-    op = MelWeights(_scalar(r, 0, "the bands"), _scalar(r, 1, "the length"), _output_dtype(r))
+    op = MelWeights(r.number(0, "the bands"), r.number(1, "the length"), _output_dtype(r))
     inputs = (step(r, Reshape(()), r.input(k)) for k in (2, 3, 4))
     return r.one(op, *inputs)
