@@ -58,7 +58,8 @@ g (seq(float[]) s) => (float[n, a, b] x, float[a, n, b] y, float[a, b, n] z) {
 }"""
 MODELS["split"] = """
 g (float[a, b, c] x, int64 size, int64[n] sizes)
-    => (seq(float[]) ones, seq(float[]) flat, seq(float[]) even, seq(float[]) own, seq(float[]) first) {
+    => (seq(float[]) ones, seq(float[]) flat, seq(float[]) even, seq(float[]) own,
+        seq(float[]) first) {
   ones = SplitToSequence<axis = 1>(x)
   flat = SplitToSequence<axis = 1, keepdims = 0>(x)
   even = SplitToSequence<axis = 2>(x, size)
@@ -314,7 +315,7 @@ def test_a_saved_module_gives_the_same(tmp_path: Any) -> None:
         ("map", {"s": [f32(1)], "t": [], "x": f32(1)}, TypeCheckError, "do not fit"),
         ("map", {"s": [f32(2)], "t": [f32(3)], "x": f32(1)}, PlanishError, "do not fit"),
         ("get", {"o": None}, PlanishError, "is empty"),
-        ("get", {"o": []}, PlanishError, "position|do not fit"),
+        ("get", {"o": []}, PlanishError, "position in a sequence is out of"),
         ("get", {"o": [f32(3)]}, TypeCheckError, r"input o\[0\] is f32\[3\]: dimension 0 must"),
         ("get", {"o": [f32(2, 1)]}, TypeCheckError, r"input o\[0\] is .*: 1 dimensions are wanted"),
         ("get", {"o": [f32(2), np.zeros(2)]}, TypeCheckError, r"input o\[1\] is f64\[2\], and mus"),
@@ -345,7 +346,7 @@ def test_calls_that_are_refused(
          r"i64\[1\] is put into a sequence of f32"),
         ("(seq(float[]) s) => (seq(int64[]) y) { y = Identity(s) }", "declared as i64 but is f32"),
         ("(seq(seq(float[])) s) => (seq(seq(float[])) y) { y = Identity(s) }", "not supported"),
-        ("(seq(float[]) s) => (seq(float[]) y) { y = Neg(s) }", "is a sequence of .*, not a tensor"),
+        ("(seq(float[]) s) => (seq(float[]) y) { y = Neg(s) }", "sequence of .*, not a tensor"),
     ],
 )  # fmt: skip
 def test_models_that_are_refused(text: str, message: str) -> None:

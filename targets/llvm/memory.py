@@ -32,7 +32,6 @@ from .isa import Isa
 from .registers import Registers
 from .values import Val, holds_first, lanes_type, memory_type, scalar_type, type_suffix
 
-
 _Now: TypeAlias = "tuple[Expr, Var | None, tuple[Const, ...]]"
 
 

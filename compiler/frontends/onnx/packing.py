@@ -19,8 +19,8 @@ from planish.compiler.graph.ir import GraphBuilder, Value, assume
 from planish.compiler.graph.ir import collecting_assumptions as collecting
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.compare import Equal, Less
-from planish.compiler.ops.content import nonnegative
-from planish.compiler.ops.creation import Cast, Range, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Range, Where
 from planish.compiler.ops.elementwise import Add
 from planish.compiler.ops.indexing import Slice
 from planish.compiler.ops.reduction import ReduceProd, ReduceSum
@@ -86,31 +86,32 @@ class Packer:
         with collecting(self.builder.constraints):
             assume(condition)
 
-    def position(self, at: Value, length: Expr, name: str, end: bool = False) -> Expr:
-        """A place in a sequence, counted from the front; ``end``: behind the last one too."""
+    def position(
+        self, at: Value | int, length: Expr, name: str, end: bool = False, error: str = ""
+    ) -> Expr:
+        """A place in a sequence, counted from the front; ``end``: behind the last one too.
+
+        Where it may be outside it is a symbol of its own, so that what the user is told of it does
+        not come from what is read there.
+        """
+        at = at if isinstance(at, Value) else self.integers(at)
         if at.type.size != 1 or not at.type.dtype.is_int:
             raise ImportModelError(f"the position is {at!r}, not one integer")
         at = self(Reshape(()), at if at.type.dtype is I64 else self(Cast(I64), at))
-        error = f"the position in a sequence is out of range for {self.label}"
-        most = normal(length + 1 if end else length)
-        if at.content is not None:
+        error = error or f"the position in a sequence is out of range for {self.label}"
+        if at.content is not None and isinstance(length, Const):
             (place,) = at.content
             if isinstance(place, Const):
-                place = normal(place + length) if place.value < 0 else place
-            elif not nonnegative(place):
-                place = normal(n.select(place < 0, place + length, place))
-            if isinstance(place, Const) and is_number(most):
-                if not 0 <= place.value < most.value:  # type: ignore[attr-defined]
+                number, count = int(place.value), int(length.value)
+                if not -count <= number < count + end:
                     raise ImportModelError(error)
-                return place
-            self._assume(n.le(0, place))
-            self._assume(n.lt(place, most))
-            return place
-        count = self.number(length)
-        at = self(Where(), self(Less(), at, 0), self(Add(), at, count), at)
-        last = self(Less(), at, self(Add(), count, 1) if end else count)
-        (place,) = self.sizes(self(Where(), last, at, -1), name, "the position", error)
-        return place
+                return as_expr(number + count if number < 0 else number)
+        among = self.number(length)
+        at = self(Where(), self(Less(), at, 0), self(Add(), at, among), at)
+        fits = self(Less(), at, self(Add(), among, 1) if end else among)
+        symbol = Var(self.fresh(name))
+        self(Sizes((symbol,), "the position", error=error), self(Where(), fits, at, -1))
+        return symbol
 
     def number(self, e: Expr) -> Value:
         """A size as a scalar."""
@@ -315,8 +316,11 @@ class Packer:
                 assert inner is not None
                 return inner
             case PackedOptional(sequence, present):
-                self.require(self.has_element(item), f"{self.label}_is_empty", error)
-                return sequence if present is not None else self.at(sequence, _ZERO, rank)
+                if present is None:
+                    first = self.position(0, sequence.length, f"{self.label}_at", error=error)
+                    return self.at(sequence, first, rank)
+                self.require(present, f"{self.label}_is_empty", error)
+                return sequence
         return item
 
 

@@ -15,10 +15,12 @@ from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.compare import Equal, Less
-from planish.compiler.ops.creation import Cast, Range, Where
+from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Range, Where
 from planish.compiler.ops.elementwise import Add, Div, Min, Mul, Sub
-from planish.compiler.ops.indexing import CumSum, Gather, Slice
+from planish.compiler.ops.indexing import Gather, Slice
 from planish.compiler.ops.reduction import ReduceSum
+from planish.compiler.ops.scans import CumSum
 from planish.compiler.ops.shape import Concat, Expand, Reshape, Split, Transpose
 from planish.compiler.packings import MOST_RANK, ROW
 
@@ -171,10 +173,11 @@ def _rank(r: NodeReader, sequence: PackedSequence, more: int) -> int:
 def _common(r: NodeReader, p: Packer, s: PackedSequence, rank: int, but: int | None) -> list[Expr]:
     """The dimensions of all tensors, checked to be equal, except for those along an axis."""
     rows = s.shapes
-    p.require(p(Less(), 0, p.length(s)), f"{p.label}_parts", f"{r.label} joins an empty sequence")
+    error = f"{r.label} joins an empty sequence"
+    at = p.position(0, s.length, f"{p.label}_first", error=error)
     dims = s.elements.dims or (None,) * rank
     unknown = [k for k, d in enumerate(dims) if d is None and k != but]
-    first = p.row(s, as_expr(0))
+    first = p.row(s, at)
     if unknown or s.elements.dims is None:
         same = p(Equal(), rows, first)
         if but is not None:

@@ -31,13 +31,13 @@ from planish.compiler.ops.convolution import Conv, ConvTranspose
 from planish.compiler.ops.elementwise import Add, Max, Mul, Sub
 from planish.compiler.ops.global_pooling import GlobalMaxPool
 from planish.compiler.ops.indexing import Gather, GatherElements, Slice
-from planish.compiler.ops.scans import CumSum
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.normalization import LayerNorm
 from planish.compiler.ops.padding import PAD_MODES, Pad
 from planish.compiler.ops.pooling import AveragePool, MaxPool
 from planish.compiler.ops.reduction import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from planish.compiler.ops.resize import Resize
+from planish.compiler.ops.scans import CumSum
 from planish.compiler.ops.shape import Concat, Expand, Reshape, Split, Tile, Transpose
 from planish.compiler.ops.softmax import LogSoftmax, Softmax
 from planish.compiler.ops.unary import Abs, Neg
