@@ -51,7 +51,8 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
 
     Errors: ParseError if the file cannot be written.
     """
-    stored = {n: a.view(kind) if (kind := _bits(a.dtype)) else a for n, a in arrays.items()}
+    kinds = {n: _bits(a.dtype) for n, a in arrays.items()}
+    stored = {n: a if (k := kinds[n]) is None else a.view(k) for n, a in arrays.items()}
     try:
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, **stored)
