@@ -21,6 +21,7 @@ from .dtypes import I64, DType
 from .expr.nodes import Const, Expr, Var
 from .graph.ir import Array, TensorType
 from .loop.ir import Function
+from .packings import Packing
 
 _NOTHING = Const(0, I64)
 
@@ -231,6 +232,7 @@ class Program:
     bound: tuple[Var, ...] = ()
     heap: int = 0
     failures: tuple[Failure, ...] = ()
+    packings: tuple[Packing, ...] = ()
 
 
 def slot_layout(program: Program) -> SlotLayout:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from planish.compiler.calling import SlotLayout
 from planish.compiler.dtypes import DType
 from planish.compiler.errors import CodegenError
+from planish.compiler.packings import Packing
 
 if TYPE_CHECKING:
     from planish.compiler.expr.nodes import Expr
@@ -58,6 +59,7 @@ class Interface:
 
     ``bound`` are symbols that a call finds in its data, ``heap`` is the number of arrays that it
     allocates, ``failures`` are the errors that may end it: what is wrong, and in which node.
+    ``packings`` are inputs and outputs that are several here and one to the user.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Interface:
     bound: tuple[str, ...] = ()
     heap: int = 0
     failures: tuple[tuple[str, str], ...] = ()
+    packings: tuple[Packing, ...] = ()
 
     def __post_init__(self) -> None:
         bound = {str(d) for p in self.inputs for d in p.shape if not isinstance(d, int)}
@@ -117,6 +120,7 @@ def interface_of(program: Program) -> Interface:
         tuple(s.name for s in program.bound),
         program.heap,
         tuple((f.message, f.origin) for f in program.failures),
+        program.packings,
     )
 
 

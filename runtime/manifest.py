@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from planish.compiler.dtypes import ALL
 from planish.compiler.errors import ParseError, PlanishError
+from planish.compiler.packings import KINDS, Packing
 from planish.targets.llvm.target import Llvm
 
 from .interface import Interface, Port, StepInfo
@@ -52,6 +53,10 @@ def encode_manifest(
             "bound": list(interface.bound),
             "heap": interface.heap,
             "failures": [list(f) for f in interface.failures],
+            "packings": [
+                [p.name, p.kind, p.dtype.name, None if p.shape is None else list(p.shape), p.output]
+                for p in interface.packings
+            ],
         },
         "target": {
             "cpu": target.cpu,
@@ -128,6 +133,7 @@ class Manifest:
                 tuple(r.items("bound", str)),
                 _count(r.get("heap", int)),
                 tuple(map(_failure, r.items("failures", list))),
+                tuple(map(_packing, r.items("packings", list))),
             )
         except ParseError:
             raise
@@ -190,6 +196,21 @@ def _failure(parts: list[Any]) -> tuple[str, str]:
             return message, origin
         case _:
             raise ParseError("a failure of the manifest is not understood")
+
+
+def _packing(parts: list[Any]) -> Packing:
+    match parts:
+        case [str(name), str(kind), str(dtype), shape, bool(output)] if (
+            kind in KINDS and dtype in ALL and (shape is None or isinstance(shape, list))
+        ):
+            for d in shape or ():
+                if d is not None and (type(d) is not int or d < 0):
+                    break
+            else:
+                return Packing(
+                    name, kind, ALL[dtype], None if shape is None else tuple(shape), output
+                )
+    raise ParseError("a sequence among inputs or outputs of the manifest is not understood")
 
 
 def _size(value: object) -> Size:

@@ -28,6 +28,7 @@ from planish.targets.target import Code, Target
 from .data import NOT_YET, OpenOutputs
 from .interface import Array, Interface, Port, describe
 from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
+from .packing import Boundary, UserPort
 from .plan import Plan, Planner, fetch
 from .pool import Pool, pool
 
@@ -64,7 +65,8 @@ class Module:
 
     ``threads`` is what a call may use at most; None is all that the process may use. ``defaults``
     are the values of inputs that may be left out, by name; they are not among the arguments of a
-    call, but ``run`` may give them.
+    call, but ``run`` may give them. A sequence is a list of arrays; an optional that is not there
+    is None.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Module:
         for k, constant in enumerate(self.constants):
             self._slots[layout.constant(k)] = address_of(constant)
         self._open = OpenOutputs(interface)
+        self._boundary = Boundary(interface) if interface.packings else None
 
         self._frames: list[_Frame] = []
         self._blocks = Blocks()
@@ -121,22 +124,25 @@ class Module:
         return self.code.target
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> tuple[UserPort, ...]:
         """What a call takes; those with a default come by name only."""
-        return self.interface.inputs
+        return self.interface.inputs if self._boundary is None else self._boundary.inputs
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> tuple[UserPort, ...]:
         """What a call gives."""
-        return self.interface.outputs
+        return self.interface.outputs if self._boundary is None else self._boundary.outputs
 
-    def __call__(self, *arrays: Any, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
+    def __call__(self, *arrays: Any, out: Sequence[Array] | None = None) -> tuple[Any, ...]:
         """Run on arrays (numpy, or anything with DLPack), in the order of the inputs.
 
-        With ``out`` the results are written there.
+        With ``out`` the results are written there. What is a sequence to the model is a list of
+        arrays, given and got; an optional that is not there is None.
 
         Errors: TypeCheckError naming the input that does not fit, what it is and what it must be.
         """
+        if self._boundary is not None:
+            return self._with_lists(self._by_position(arrays), out)
         if len(arrays) != len(self._positions):
             raise self._wrong_count(len(arrays))
         if self._all_positional:
@@ -148,11 +154,15 @@ class Module:
 
     def run(
         self, inputs: Mapping[str, Any], out: Mapping[str, Array] | None = None
-    ) -> dict[str, Array]:
+    ) -> dict[str, Any]:
         """Run on arrays by the names of the inputs; gives all outputs by their names.
 
         Errors: as a call's.
         """
+        if self._boundary is not None:
+            self._check_kind("inputs", inputs, Mapping, "a dictionary of arrays by name")
+            found = self._with_lists(inputs, out)
+            return {p.name: x for p, x in zip(self.outputs, found, strict=True)}
         given = self._named(inputs)
         names = [p.name for p in self.interface.outputs]
         places = None
@@ -171,10 +181,7 @@ class Module:
     def profile(self, inputs: Mapping[str, Any] | Sequence[Any], repeat: int = 10) -> list[Array]:
         """How long each step took, in nanoseconds: an array over repetitions for each step."""
         if not isinstance(inputs, Mapping):
-            names = [self.interface.inputs[k].name for k in self._positions]
-            if len(inputs) != len(names):
-                raise self._wrong_count(len(inputs))
-            inputs = dict(zip(names, inputs, strict=True))
+            inputs = self._by_position(inputs)
         given = self._named(inputs)
         times = np.zeros((max(1, repeat), len(self.interface.steps)), np.int64)
         for row in times:
@@ -230,8 +237,8 @@ class Module:
         )
 
     def __repr__(self) -> str:
-        ports = ", ".join(str(p) for p in self.interface.inputs)
-        outs = ", ".join(str(p) for p in self.interface.outputs)
+        ports = ", ".join(str(p) for p in self.inputs)
+        outs = ", ".join(str(p) for p in self.outputs)
         return f"<planish module {self.interface.name}({ports}) -> {outs}>"
 
     # ------------------------------------------------------------------------------------- a call
@@ -394,13 +401,30 @@ class Module:
 
     # ------------------------------------------------------------------------------------ inputs
 
+    def _by_position(self, values: Sequence[Any]) -> dict[str, Any]:
+        """What is given in the order of the inputs that have no default, by name."""
+        names = [p.name for p in self.inputs if not p.default]
+        if len(values) != len(names):
+            raise self._wrong_count(len(values))
+        return dict(zip(names, values, strict=True))
+
+    def _with_lists(self, inputs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
+        """Run where inputs or outputs are sequences or optionals."""
+        assert self._boundary is not None
+        if out is not None:
+            raise TypeCheckError(
+                "out cannot be given: among inputs and outputs are sequences or optionals",
+                op=self.interface.name,
+            )
+        return self._boundary.results(self._run(self._named(inputs), None))
+
     def _check_kind(self, name: str, value: object, kind: type, wanted: str) -> None:
         if not isinstance(value, kind):
             what = type(value).__name__
             raise TypeCheckError(f"{name} is of type {what}, not {wanted}", op=self.interface.name)
 
     def _wrong_count(self, count: int) -> TypeCheckError:
-        names = [str(self.interface.inputs[k]) for k in self._positions]
+        names = [str(p) for p in self.inputs if not p.default]
         wanted = "1 input is" if len(names) == 1 else f"{len(names)} inputs are"
         return TypeCheckError(
             f"{wanted} wanted, {count} given",
@@ -417,6 +441,8 @@ class Module:
     def _pairs(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Port]]:
         ports = self.interface.inputs
         self._check_kind("inputs", inputs, Mapping, "a dictionary of arrays by name")
+        if self._boundary is not None:
+            inputs = self._boundary.given(inputs)
         known = {p.name for p in ports}
         hint = f"inputs: {'; '.join(map(str, ports)) or 'none'}"
         for name in inputs:

@@ -8,7 +8,7 @@ An expression has a dtype and, given values of its variables and buffers, one va
   are taken not to overflow (sizes are far below 2^63); rewrites may use that.
 - ``//`` (FloorDiv) and ``%`` (FloorMod) round towards minus infinity, as in Python, and are
   defined for a positive constant or symbolic divisor in index arithmetic; ``div`` truncates
-  integers towards zero and divides floats.
+  integers towards zero and divides floats. Integers divided by zero give zero, quotient and rest.
 - Floats follow IEEE 754, never contracted or reassociated by a rewrite; ``min`` and ``max`` give
   NaN if either operand is NaN, and either zero for two zeros.
 - Comparisons with NaN are false, ``!=`` is true. ``select`` evaluates both sides in the abstract: a

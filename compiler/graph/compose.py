@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from planish.compiler.dtypes import BF16, F16
 from planish.compiler.expr.nodes import Const
 from planish.compiler.expr.sizes import volume
 from planish.compiler.ops.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish
@@ -306,7 +305,7 @@ def _over_root(s: Site, node: Node) -> tuple[Value, Value | None, Value, float] 
 def normalization(s: Site, node: Node) -> Replacement:
     """(x - mean(x)) / sqrt(variance(x) + eps) -> layer_norm(x), and the same for rms_norm"""
     found = _over_root(s, node)
-    if found is None or found[0].type.dtype in (F16, BF16):
+    if found is None or found[0].type.dtype.computed is not found[0].type.dtype:
         return None
     y, p, variance, epsilon = found
     if epsilon < 0 or not same_shape(y.type.shape, node.outputs[0].type.shape):

@@ -40,6 +40,7 @@ from planish.compiler.expr.nodes import (
     walk,
 )
 from planish.compiler.expr.sizes import normal, same
+from planish.compiler.packings import Packing
 
 if TYPE_CHECKING:
     from planish.compiler.ops.base import Op
@@ -133,6 +134,8 @@ class Graph:
     output_names: tuple[str, ...] = ()
     # Inputs that have a default: the user may leave them out.
     defaults: Mapping[str, Array] = field(default_factory=dict)
+    # Inputs and outputs that are several here and one to the user.
+    packings: tuple[Packing, ...] = ()
 
     def __repr__(self) -> str:
         from .text import show
@@ -225,6 +228,7 @@ class GraphBuilder:
         self.constants: dict[Value, Array] = {}
         self.constraints: list[Expr] = []
         self.defaults: dict[str, Array] = {}
+        self.packings: list[Packing] = []
         self.replaced: dict[Value, Value] = {}
         self.sized: dict[
             tuple[Value, bool], Value
@@ -316,6 +320,7 @@ class GraphBuilder:
             tuple(input_names) or tuple(v.name for v in self.inputs),
             tuple(output_names) or tuple(v.name for v in outs),
             dict(self.defaults),
+            tuple(self.packings),
         )
 
 

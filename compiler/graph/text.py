@@ -39,6 +39,7 @@ from planish.compiler.expr import text as expr_text
 from planish.compiler.expr.nodes import Const, Expr, dtype_named
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.registry import operator
+from planish.compiler.packings import KINDS, Packing
 
 from .ir import Array, Content, Graph, Node, TensorType, Value, checked_content, content_of
 from .verify import verify
@@ -104,6 +105,8 @@ def _body(graph: Graph, prefix: str) -> Iterator[str]:
     for name, array in graph.defaults.items():
         inner = f", {_numbers(array)}" if array.size <= MAX_INLINE else ""
         yield f"default({name!r}{inner})"
+    for p in graph.packings:
+        yield f"packed({p.name!r}, {p.kind!r}, {p.dtype}, {p.shape!r}, output={p.output})"
     for value, array in graph.constants.items():
         inner = _numbers(array) if array.size <= MAX_INLINE else repr(prefix + value.name)
         yield f"{value.name}: {show_type(value.type)} = constant({inner})"
@@ -115,7 +118,13 @@ def _body(graph: Graph, prefix: str) -> Iterator[str]:
                 shown.add(g)
                 yield from _lines(g, graphs[g], f"{prefix}{graphs[g]}.")
         yield show_node(node, graphs)
-    if not graph.constants and not graph.nodes and not graph.defaults and not names:
+    if (
+        not graph.constants
+        and not graph.nodes
+        and not graph.defaults
+        and not names
+        and not graph.packings
+    ):
         yield "pass"
 
 
@@ -217,6 +226,7 @@ class _Parser:
         self.nodes: list[Node] = []
         self.constraints: list[Expr] = []
         self.defaults: dict[str, Array] = {}
+        self.packings: list[Packing] = []
         self.names: dict[str, tuple[str, ...]] = {}
         self.graphs: dict[str, Graph] = {}
         self.scope = expr_text.Scope()
@@ -253,6 +263,7 @@ class _Parser:
             self.names.get("inputs", tuple(v.name for v in inputs)),
             self.names.get("outputs", tuple(v.name for v in outputs)),
             self.defaults,
+            tuple(self.packings),
         )
 
     def items(self, tree: ast.expr | None, at: ast.AST) -> list[ast.expr]:
@@ -304,6 +315,8 @@ class _Parser:
                 self.constraints.append(self.expression(condition))
             case ast.Expr(ast.Call(ast.Name("default"), [ast.Constant(str(name)), *rest], [])):
                 self.default(name, rest, tree)
+            case ast.Expr(ast.Call(ast.Name("packed"), args, [ast.keyword("output", output)])):
+                self.packings.append(self.packing(args, output, tree))
             case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Name("constant"), [inner], [])):
                 type = self.type_of(kind)
                 array = self.array(type, inner)
@@ -317,6 +330,16 @@ class _Parser:
                 self.node(tree, names, [self.type_of(k) for k in kinds], op, args, keywords)
             case _:
                 raise self.fail("not a statement of a graph", tree)
+
+    def packing(self, args: list[ast.expr], output: ast.expr, tree: ast.stmt) -> Packing:
+        match args:
+            case [ast.Constant(str(name)), ast.Constant(str(kind)), ast.Name(dtype), shape] if (
+                kind in KINDS and dtype in ALL
+            ):
+                dims = self.literal(shape)
+                if dims is None or isinstance(dims, tuple):
+                    return Packing(name, kind, ALL[dtype], dims, bool(self.literal(output)))
+        raise self.fail("this is no packed input or output", tree)
 
     def default(self, name: str, rest: list[ast.expr], tree: ast.stmt) -> None:
         inputs = list(self.input_types)

@@ -253,18 +253,8 @@ class Mul(Binary):
         return np.multiply(x, y)
 
 
-def quotient(x: Expr, y: Expr) -> Expr:
-    """The integer quotient truncated towards zero; that over 0 is 0, and -1 turns the sign."""
-    zero, one = n.const(0, x.dtype), n.const(1, x.dtype)
-    if x.dtype.kind == "u":
-        return n.select(n.eq(y, zero), zero, n.div(x, n.select(n.eq(y, zero), one, y)))
-    minus = n.const(-1, x.dtype)
-    safe = n.select(n.any_of(n.eq(y, zero), n.eq(y, minus)), one, y)
-    return n.select(n.eq(y, minus), n.neg(x), n.select(n.eq(y, zero), zero, n.div(x, safe)))
-
-
 def truncated(x: Array, y: Array) -> Array:
-    """What ``quotient`` means, by numpy."""
+    """The quotient of integers as ``div`` means it, by numpy."""
     floor = np.floor_divide(x, y)
     inexact = (floor * y != x) & (y != 0)
     return np.asarray(floor + (inexact & ((x < 0) != (y < 0))))
@@ -281,7 +271,7 @@ class Div(Binary):
     name = "div"
 
     def element(self, x: Expr, y: Expr) -> Expr:
-        return n.div(x, y) if x.dtype.is_float else quotient(x, y)
+        return n.div(x, y)
 
     def content_element(self, x: Expr, y: Expr) -> Expr | None:
         if not (isinstance(y, n.Const) and y.value):
@@ -315,7 +305,7 @@ class Mod(Binary):
                 return r
             other = n.ne(n.lt(r, 0), n.lt(y, 0))
             return n.select(n.eq(r, 0), call("copysign", r, y), n.select(other, r + y, r))
-        r = n.select(n.eq(y, 0), 0, x - quotient(x, y) * y)
+        r = n.select(n.eq(y, 0), 0, x - n.div(x, y) * y)
         if self.fmod or x.dtype.kind == "u":
             return r
         other = n.all_of(n.ne(r, 0), n.ne(n.lt(r, 0), n.lt(y, 0)))

@@ -21,8 +21,8 @@ class Sizes(Op):
     """The same integers, which have values of ``symbols`` from here on.
 
     The rest of the graph may use them as sizes and offsets. A symbol is never negative: an integer
-    that is negative is an error of the call that names ``what``. If they are ``signed``, each takes
-    two symbols and is their difference; one of the two is 0.
+    that is negative is an error of the call that names ``what``, or says ``error``. If they are
+    ``signed``, each takes two symbols and is their difference; one of the two is 0.
 
     Shape: integers of known number -> the same.
     Errors: TypeCheckError if the number of symbols is another.
@@ -34,6 +34,12 @@ class Sizes(Op):
     symbols: tuple[Expr, ...]
     what: str = "a size"
     signed: bool = False
+    error: str = ""
+
+    @property
+    def failure(self) -> str:
+        """What the user is told of an integer that is no size."""
+        return self.error or f"{self.what} is negative or too large"
 
     @property
     def binds(self) -> tuple[Var, ...]:
@@ -68,7 +74,7 @@ class Sizes(Op):
             numbers = [max(-MOST_SIGNED, min(MOST_SIGNED, x)) for x in numbers]
             numbers = [max(0, y) for x in numbers for y in (x, -x)]
         elif min(numbers, default=0) < 0:
-            raise RuntimeFault(f"{self.what} is negative: {numbers}", op=self.name)
+            raise RuntimeFault(f"{self.failure}: {numbers}", op=self.name)
         return {s: x for s, x in zip(self.symbols, numbers, strict=True) if isinstance(s, Var)}
 
     def reference(self, x: Array) -> Arrays:

@@ -13,9 +13,12 @@ import numpy.typing as npt
 
 from planish.compiler.dtypes import F8E8M0
 from planish.compiler.errors import ParseError
+from planish.compiler.packings import Packing
 
 if TYPE_CHECKING:
-    from planish.runtime.interface import Interface, Port
+    from planish.compiler.dtypes import DType
+    from planish.runtime.interface import Interface
+    from planish.runtime.packing import UserPort
 
 Array = npt.NDArray[Any]
 
@@ -48,7 +51,8 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
 
     Errors: ParseError if the file cannot be written.
     """
-    stored = {n: a.view(kind) if (kind := _bits(a.dtype)) else a for n, a in arrays.items()}
+    kinds = {n: _bits(a.dtype) for n, a in arrays.items()}
+    stored = {n: a if (k := kinds[n]) is None else a.view(k) for n, a in arrays.items()}
     try:
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, **stored)
@@ -61,41 +65,70 @@ def _bits(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return np.dtype(f"u{dtype.itemsize}") if dtype.isbuiltin == 2 else None
 
 
-def inputs_from(path: str | Path, ports: Iterable[Port]) -> dict[str, Array]:
+def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
     """The inputs in an .npz file; where bfloat16 is wanted, 16-bit integers are its bits.
 
-    So for the other dtypes that are not numpy's own; elements of fewer than 8 bits take a byte.
+    So for the other dtypes that are not numpy's own; elements of fewer than 8 bits take a byte. The
+    arrays of a sequence ``x`` are called ``x.0``, ``x.1`` ... there.
     """
-    arrays = read_npz(path)
-    for port in ports:
-        array, wanted = arrays.get(port.name), port.dtype.numpy
+    arrays: dict[str, Any] = dict(read_npz(path))
+
+    def typed(array: Array, port: UserPort) -> Array:
+        wanted = port.dtype.numpy
         kind = _bits(wanted)
-        if array is not None and kind is not None and array.dtype == kind:
-            arrays[port.name] = array.view(wanted)
+        return array.view(wanted) if kind is not None and array.dtype == kind else array
+
+    for port in ports:
+        if port.name in arrays:
+            arrays[port.name] = typed(arrays[port.name], port)
+        elif isinstance(port, Packing):
+            items: list[Array] = []
+            while (name := f"{port.name}.{len(items)}") in arrays:
+                items.append(typed(arrays.pop(name), port))
+            arrays[port.name] = items if items or port.kind == "sequence" else None
     return arrays
 
 
-def made_up(ports: Iterable[Port], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
+def by_names(values: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays, and those in lists, each by a name: as ``inputs_from`` reads them."""
+    out: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            out.update((f"{name}.{k}", a) for k, a in enumerate(value))
+        elif value is not None:
+            out[name] = value
+    return out
+
+
+def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
     """Inputs of the right types and of these sizes, by the names of the symbols.
 
     Floats are normal; integers and bools are 0 and 1, which are indices into almost anything.
-    Powers of two (``f8e8m0``) have no sign.
+    Powers of two (``f8e8m0``) have no sign. A sequence has two arrays, whose dimensions are 2 where
+    the model does not say what they are.
     """
     from planish.runtime.interface import evaluator
 
     rng = np.random.default_rng(seed)
-    arrays = {}
-    for port in ports:
-        if port.default:
-            continue
-        shape = evaluator(sizes, port.shape)(*sizes.values())
-        if port.dtype.is_discrete:
+    arrays: dict[str, Any] = {}
+
+    def one(shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype.is_discrete:
             values: Array = rng.integers(0, 2, shape)
         else:
             values = rng.standard_normal(shape, dtype=np.float32)
-        if port.dtype is F8E8M0:
+        if dtype is F8E8M0:
             values = abs(values)
-        arrays[port.name] = values.astype(port.dtype.numpy)
+        return values.astype(dtype.numpy)
+
+    for port in ports:
+        if isinstance(port, Packing):
+            extents = tuple(2 if d is None else d for d in (port.shape or ()))
+            items = [one(extents, port.dtype) for _ in range(2)]
+            arrays[port.name] = items[0] if port.kind == "optional" else items
+        elif not port.default:
+            shape = evaluator(sizes, port.shape)(*sizes.values())
+            arrays[port.name] = one(shape, port.dtype)
     return arrays
 
 

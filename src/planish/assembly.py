@@ -181,6 +181,7 @@ class _Assembly:
             tuple(common.bound),
             common.heap,
             tuple(common.failures),
+            graph.packings,
         )
 
     def steps(self) -> tuple[tuple[AnyStep, ...], Expr]:
@@ -420,7 +421,7 @@ class _Assembly:
     ) -> Iterator[AnyStep]:
         symbols = op.binds
         self.common.bound.update(dict.fromkeys(symbols))
-        failure = self.common.failure(f"{op.what} is negative or too large", origin[0])
+        failure = self.common.failure(op.failure, origin[0])
         place = self._place(x, places)
         yield Bind(place, x.type.dtype, symbols, op.signed, failure, origin=origin)
         yield from self._checks(symbols)

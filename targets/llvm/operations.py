@@ -106,20 +106,27 @@ class Operations:
         return self._divide(kind, x, y)
 
     def _divide(self, kind: type[Binary], x: Val, y: Val) -> Val:
-        """Integer division; by zero it gives some value, never a trap."""
+        """Integer division; by zero it gives zero."""
         emit, t, lanes = self.b.emit, x.dtype, x.lanes
-        one = constant(1, t, lanes)
-        if y.text == constant(0, t, lanes).text:
-            y = one
-        if y.text.startswith("%"):
-            zero = emit(f"icmp eq {y.typed}, zeroinitializer" if lanes else f"icmp eq {y.typed}, 0")
-            y = self.choose(Val(zero, BOOL, lanes), one, y)
-            if t.kind == "i":  # the one quotient that overflows
-                least, minus = constant(t.min, t, lanes), constant(-1, t, lanes)
-                a = emit(f"icmp eq {x.typed}, {least.text}")
-                b = emit(f"icmp eq {y.typed}, {minus.text}")
-                both = emit(f"and {lanes_type('i1', lanes)} {a}, {b}")
-                y = self.choose(Val(both, BOOL, lanes), one, y)
+        one, none = constant(1, t, lanes), constant(0, t, lanes)
+        if y.text == none.text:
+            return none
+        if not y.text.startswith(("%", "<")):
+            return self._divide_defined(kind, x, y)
+        zero = Val(emit(f"icmp eq {y.typed}, {none.text}"), BOOL, lanes)
+        y = self.choose(zero, one, y)
+        if t.kind == "i":  # the one quotient that overflows
+            least, minus = constant(t.min, t, lanes), constant(-1, t, lanes)
+            a = emit(f"icmp eq {x.typed}, {least.text}")
+            b = emit(f"icmp eq {y.typed}, {minus.text}")
+            both = emit(f"and {lanes_type('i1', lanes)} {a}, {b}")
+            y = self.choose(Val(both, BOOL, lanes), one, y)
+        found = self._divide_defined(kind, x, y)
+        return found if kind is n.FloorMod else self.choose(zero, none, found)
+
+    def _divide_defined(self, kind: type[Binary], x: Val, y: Val) -> Val:
+        """Integer division that cannot trap."""
+        emit, t, lanes = self.b.emit, x.dtype, x.lanes
         if t.kind == "u":
             how = "urem" if kind is n.FloorMod else "udiv"
             return Val(emit(f"{how} {x.typed}, {y.text}"), t, lanes)
@@ -127,14 +134,14 @@ class Operations:
         if kind is n.Div:
             return quotient
         rem = Val(emit(f"srem {x.typed}, {y.text}"), t, lanes)
-        zero_text = "zeroinitializer" if lanes else "0"
-        nonzero = emit(f"icmp ne {rem.typed}, {zero_text}")
+        zero = constant(0, t, lanes).text
+        nonzero = emit(f"icmp ne {rem.typed}, {zero}")
         signs = emit(f"xor {rem.typed}, {y.text}")
-        differ = emit(f"icmp slt {rem.type} {signs}, {zero_text}")
+        differ = emit(f"icmp slt {rem.type} {signs}, {zero}")
         adjust = Val(emit(f"and {lanes_type('i1', lanes)} {nonzero}, {differ}"), BOOL, lanes)
         if kind is n.FloorMod:
             return self.choose(adjust, Val(emit(f"add {rem.typed}, {y.text}"), t, lanes), rem)
-        less = Val(emit(f"sub {quotient.typed}, {one.text}"), t, lanes)
+        less = Val(emit(f"sub {quotient.typed}, {constant(1, t, lanes).text}"), t, lanes)
         return self.choose(adjust, less, quotient)
 
     def _extreme(self, greatest: bool, x: Val, y: Val) -> Val:

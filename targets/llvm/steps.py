@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from planish.compiler.calling import MOST_BYTES, MOST_SIGNED, SlotLayout
-from planish.compiler.dtypes import BOOL, DType
+from planish.compiler.dtypes import DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr.nodes import Const, Var
 from planish.compiler.program import (
@@ -270,7 +270,7 @@ class Steps:
 def _integer(start: str, index: int, dtype: DType, code: ScalarCode) -> str:
     """An element of an array of integers, as i64."""
     bits = 8 * dtype.bytes
-    if dtype.is_float or dtype is BOOL:
+    if not dtype.is_int or dtype.is_packed:
         raise InternalError(f"a size of {dtype}", op="entry")
     address = code.emit(f"getelementptr i8, ptr {start}, i64 {dtype.bytes * index}")
     value = code.emit(f"load i{bits}, ptr {address}")

@@ -251,11 +251,17 @@ refused("output_of_another_dtype_than_declared", other_output_type)
 # ---------------------------------------------------------------------------- inputs and tensors
 
 
-def typed(code: int) -> onnx.ModelProto:
-    return model(node("Identity"), [helper.make_tensor_value_info("x", code, [2])])
+def typed(code: int, op: str = "Identity", **attributes: Any) -> onnx.ModelProto:
+    inputs = [helper.make_tensor_value_info("x", code, [2])]
+    return model(node(op, **attributes), inputs, opset=28)
 
 
 refused("text_input", lambda: typed(TensorProto.STRING))
+refused("complex_arithmetic", lambda: typed(TensorProto.COMPLEX64, "Neg"))
+refused("cast_to_complex", lambda: typed(FLOAT, "Cast", to=TensorProto.COMPLEX64))
+refused("cast_by_an_unknown_round_mode", lambda: typed(
+    FLOAT, "Cast", to=TensorProto.FLOAT8E8M0, round_mode="odd"))  # fmt: skip
+refused("bits_of_another_width", lambda: typed(FLOAT, "BitCast", to=TensorProto.FLOAT16))
 refused("input_of_an_unknown_type", lambda: typed(99))
 refused("input_without_a_type", lambda: model(node("Relu"), [onnx.ValueInfoProto(name="x")]))
 refused("input_without_a_rank", lambda: model(

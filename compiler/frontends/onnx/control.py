@@ -32,8 +32,10 @@ from planish.compiler.ops.elementwise import Max, Min
 from planish.compiler.ops.shape import Reshape
 from planish.compiler.ops.sizes import Sizes
 
+from .items import Form, Item, form_of, of_form
+from .packing import Packer
 from .protos import attribute_subgraphs
-from .reader import Item, Undecided, ValueSequence
+from .reader import Undecided
 from .scopes import MAX_DEPTH, Frame, Scope, label_of
 from .tensors import text
 
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
     # values give the next condition, the next values, and values that are kept.
     Body: TypeAlias = Callable[
         [Value, Value, Sequence[Value]], tuple[Value, Sequence[Value], Sequence[Value]]
+    ]
+    # The same with carried values of any kind.
+    AnyBody: TypeAlias = Callable[
+        [Value, Value, Sequence[Item]], tuple[Value, Sequence[Item], Sequence[Value]]
     ]
 
 _BRANCHES: Final = ("then_branch", "else_branch")
@@ -173,31 +179,61 @@ def _either(
 ) -> list[Item | None]:
     """A node that runs one of two branches."""
     around = imp.frame
-    frames, results = [], []
+    before = frozenset(imp.taken_symbols)
+    frames: list[Frame] = []
+    found: list[list[Item]] = []
     for name, run in zip(("then", "other"), (then, other), strict=True):
         imp.frame = Frame(GraphBuilder(name), around)
         try:
-            found = run()
+            items = run()
         finally:
             frame, imp.frame = imp.frame, around
-        values = [v for v in found if isinstance(v, Value)]
-        if len(values) < len(found):
-            raise ImportModelError(
-                f"the branch {name} gives a sequence, and which branch runs depends on the data"
-            )
-        if not values:
+        if not items or any(item is None for item in items):
             raise ImportModelError(f"the branch {name} gives nothing")
         frames.append(frame)
-        results.append(values)
+        found.append([item for item in items if item is not None])
+    first_count, second_count = map(len, found)
+    if first_count != second_count:
+        raise ImportModelError(f"branches give {first_count} and {second_count} values")
+    names = [*node.output, *[""] * first_count][:first_count]
+    forms = [
+        _common_form(name, form_of(a).without(before), form_of(b).without(before))
+        for name, a, b in zip(names, *found, strict=True)
+    ]
+    results = []
+    for frame, given in zip(frames, found, strict=True):
+        pairs = zip(names, given, forms, strict=True)
+        results.append([v for m, i, f in pairs for v in _packer(imp, frame, m).as_form(i, f)])
     taken = _taken(imp, frames)
     for k, frame in enumerate(frames):
         own = frame.builder
         own.inputs = [frame.taken.get(v) or Value(own.fresh(v.name), v.type) for v in taken]
         _assume_in_branch(imp, own, condition, k == 0)
     first, second = (f.builder.finish(r) for f, r in zip(frames, results, strict=True))
-    op = If(first, second, _differing(imp, first, second, node))
+    parts = [name for name, form in zip(names, forms, strict=True) for _ in range(form.parts)]
+    op = If(first, second, _differing(imp, first, second, parts))
     origin = node.name or next(iter(node.output), node.op_type)
-    return list(imp.builder.apply(op, condition, *taken, names=list(node.output), origin=origin))
+    return [*unpacked(forms, imp.builder.apply(op, condition, *taken, names=parts, origin=origin))]
+
+
+def _common_form(name: str, a: Form, b: Form) -> Form:
+    """The form of a result of two branches."""
+    if a.kind == b.kind == "tensor":
+        return a  # the node says what does not fit
+    try:
+        return a.joined(b)
+    except ImportModelError:
+        raise ImportModelError(f"{name!r} is {a} from one branch and {b} from the other") from None
+
+
+def _packer(imp: Importer, frame: Frame, label: str) -> Packer:
+    return Packer(frame.builder, imp.fresh_symbol, label or "item")
+
+
+def unpacked(forms: Sequence[Form], values: Sequence[Value]) -> list[Item]:
+    """The items of which these are the tensors."""
+    rest = iter(values)
+    return [of_form(f, tuple(next(rest) for _ in range(f.parts))) for f in forms]
 
 
 def _taken(imp: Importer, frames: Sequence[Frame]) -> list[Value]:
@@ -207,12 +243,12 @@ def _taken(imp: Importer, frames: Sequence[Frame]) -> list[Value]:
 
 
 def _differing(
-    imp: Importer, first: Graph, second: Graph, node: onnx.NodeProto
+    imp: Importer, first: Graph, second: Graph, names: Sequence[str]
 ) -> tuple[Expr, ...]:
     """Symbols for the dimensions in which the results of two branches differ."""
     hidden = frozenset((*bound_in(first), *bound_in(second)))
     out: list[Expr] = []
-    for name, a, b in zip(node.output, first.outputs, second.outputs, strict=False):
+    for name, a, b in zip(names, first.outputs, second.outputs, strict=False):
         for k, (x, y) in enumerate(zip(a.type.shape, b.type.shape, strict=False)):
             if not same(x, y) or not hidden.isdisjoint(free_vars(x)):
                 out.append(Var(imp.fresh_symbol(f"{name}_{k}")))
@@ -251,9 +287,11 @@ def loop(
         raise ImportModelError("attribute body is missing")
     given = [*inputs, *[None] * (2 - len(inputs))]
     times, condition, initial = given[0], given[1], given[2:]
-    if isinstance(times, ValueSequence) or isinstance(condition, ValueSequence):
-        raise ImportModelError("the number of times or the condition is a sequence")
-    values = tensors_of(initial, "a value that is carried")
+    if not isinstance(times, Value | None) or not isinstance(condition, Value | None):
+        raise ImportModelError("the number of times or the condition is no tensor")
+    values = [item for item in initial if item is not None]
+    if len(values) < len(initial):
+        raise ImportModelError("a value that is carried is missing")
     carried = len(values)
     if len(graph.input) != carried + 2 or len(graph.output) < carried + 1:
         raise ImportModelError(
@@ -263,13 +301,17 @@ def loop(
     names = [text(i.name, "an input of the body") for i in graph.input]
 
     def body(
-        number: Value, asked: Value, now: Sequence[Value]
-    ) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+        number: Value, asked: Value, now: Sequence[Item]
+    ) -> tuple[Value, Sequence[Item], Sequence[Value]]:
         own = dict(zip(names, (number, asked, *now), strict=True))
-        found = tensors_of(read_graph(imp, "body", graph, node, scope, own), "a result of the body")
-        return found[0], found[1 : 1 + carried], found[1 + carried :]
+        found = read_graph(imp, "body", graph, node, scope, own)
+        then = [item for item in found[1 : 1 + carried] if item is not None]
+        if len(then) < carried:
+            raise ImportModelError("a result of the body is missing")
+        again, *kept = tensors_of([found[0], *found[1 + carried :]], "a result of the body")
+        return again, then, kept
 
-    return list(repeat(imp, node, _times(imp, times), condition, values, body))
+    return repeat_any(imp, node, _times(imp, times), condition, values, body)
 
 
 def tensors_of(items: Sequence[Item | None], what: str) -> list[Value]:
@@ -298,6 +340,73 @@ def _times(imp: Importer, times: Value | None) -> Expr | None:
     return symbol
 
 
+class _Widened(Exception):
+    """A body gives values of other forms than it was given."""
+
+
+def repeat_any(
+    imp: Importer,
+    node: onnx.NodeProto,
+    trip: Expr | None,
+    condition: Value | None,
+    initial: Sequence[Item],
+    body: AnyBody,
+) -> list[Item | None]:
+    """As ``repeat``, with carried values that may be sequences or optionals.
+
+    Such a one is carried in the form that what it is at first and what it becomes have in common.
+    """
+    around = imp.frame
+    before = frozenset(imp.taken_symbols)
+    forms = [form_of(item) for item in initial]
+    firm = [False] * len(forms)  # whether the body gives what is no optional
+    names = [*node.output, *[""] * len(forms)][: len(forms)]
+
+    def flat(
+        number: Value, asked: Value, now: Sequence[Value]
+    ) -> tuple[Value, Sequence[Value], Sequence[Value]]:
+        again, found, kept = body(number, asked, unpacked(forms, now))
+        widened = False
+        for k, (name, item) in enumerate(zip(names, found, strict=True)):
+            if forms[k].kind == "tensor" and isinstance(item, Value):
+                continue
+            own = form_of(item).without(before)
+            firm[k] = "optional" not in own.kind
+            joined = _carried_form(name, forms[k], own)
+            widened, forms[k] = widened or joined != forms[k], joined
+        if widened:
+            raise _Widened
+        pairs = zip(names, found, forms, strict=True)
+        then = [v for m, i, f in pairs for v in _packer(imp, imp.frame, m).as_form(i, f)]
+        return again, then, kept
+
+    for _ in range(_ATTEMPTS):
+        given = zip(names, initial, forms, strict=True)
+        values = [v for m, i, f in given for v in _packer(imp, around, m).as_form(i, f)]
+        parts = [name for name, form in zip(names, forms, strict=True) for _ in range(form.parts)]
+        parts += node.output[len(forms) :]
+        try:
+            made = repeat(imp, node, trip, condition, values, flat, parts)
+            break
+        except _Widened:
+            continue
+    else:
+        raise ImportModelError("what sequences become in the loop does not settle")
+    rest = made[sum(f.parts for f in forms) :]
+    items = unpacked(forms, made[: len(made) - len(rest)])
+    for k, (name, form) in enumerate(zip(names, forms, strict=True)):
+        if "optional" in form.kind and firm[k]:
+            items[k] = _packer(imp, around, name).element(items[k], None)
+    return [*items, *rest]
+
+
+def _carried_form(name: str, now: Form, then: Form) -> Form:
+    try:
+        return now.joined(then)
+    except ImportModelError as error:
+        raise ImportModelError(f"{name!r} is carried: {error.message}") from None
+
+
 def repeat(
     imp: Importer,
     node: onnx.NodeProto,
@@ -305,8 +414,12 @@ def repeat(
     condition: Value | None,
     initial: Sequence[Value],
     body: Body,
+    names: Sequence[str] | None = None,
 ) -> tuple[Value, ...]:
-    """A loop around a body: the last carried values, and the kept ones stacked."""
+    """A loop around a body: the last carried values, and the kept ones stacked.
+
+    ``names`` are those of the results, if not the node's outputs.
+    """
     around = imp.frame
     label = next(filter(None, node.output), node.op_type)
     if condition is not None and condition.type.rank:
@@ -346,8 +459,8 @@ def repeat(
     )
     op = Loop(graph, len(initial), count, trip, tuple(varying.values()), kept)
     origin = node.name or label
-    names = [name or node.op_type for name in node.output]
-    return imp.builder.apply(op, condition, *initial, *taken, names=names, origin=origin)
+    named = [name or node.op_type for name in (node.output if names is None else names)]
+    return imp.builder.apply(op, condition, *initial, *taken, names=named, origin=origin)
 
 
 def _body(imp: Importer, body: Body, count: Var, kinds: Sequence[TensorType]) -> Graph:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F32, F64, I64
+from planish.compiler.dtypes import BOOL, F64, I64
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
@@ -226,7 +226,7 @@ def numbers_between(r: NodeReader, start: Value, limit: Value, delta: Value) -> 
     else:
         count = i.count(*(i.wide(v) for v in (start, limit, delta)))
     size = r.symbol(count, "how many numbers there are")
-    wide = F32 if dtype.is_float and dtype.bits < 32 else dtype
+    wide = dtype.computed
     steps = i(Cast(wide), i(Range(as_expr(0), as_expr(1), size)))
     start, delta = (v if wide is dtype else i(Cast(wide), v) for v in (start, delta))
     found = i(Add(), start, i(Mul(), steps, delta))

@@ -34,11 +34,14 @@ from planish.compiler.graph.ir import (
     symbol_name,
 )
 from planish.compiler.graph.verify import verify
+from planish.compiler.packings import Packing
 
 from . import functions
+from .boundary import packed_input, packed_output, packing_of
 from .control import CONTROL, decide
+from .items import ITEMS, Item
 from .protos import check_node, load, sorted_nodes
-from .reader import HANDLERS, Item, NodeReader, Undecided, ValueSequence
+from .reader import HANDLERS, NodeReader, Undecided
 from .scopes import MAX_DEPTH, Frame, Scope, label_of
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
 
@@ -111,11 +114,17 @@ class Importer:
             if name in names:
                 raise ImportModelError(f"two outputs are called {name!r}")
             value = self.lookup(name, scope, f"output {name!r} of the graph")
-            if not isinstance(value, Value):
-                raise ImportModelError(f"output {name!r} is {value!r}, not a tensor")
-            self.check_output(out, value)
-            outputs.append(value)
-            names.append(name)
+            if value is None:
+                raise ImportModelError(f"output {name!r} is not given")
+            if isinstance(value, Value) and out.type.WhichOneof("value") != "optional_type":
+                self.check_output(out, value)
+                outputs.append(value)
+                names.append(name)
+                continue
+            packing, parts = packed_output(self, out, value)
+            self.builder.packings.append(packing)
+            outputs += parts
+            names += packing.parts
         if not outputs:
             raise ImportModelError("the graph has no outputs")
         return self.builder.finish(outputs, names, self.input_names)
@@ -142,6 +151,10 @@ class Importer:
             scope.tensors[name] = sparse
         if "" in scope.tensors:
             raise ImportModelError("an initialiser has no name")
+        for info in (*graph.value_info, *graph.output):
+            tensor_type = info.type.tensor_type
+            if info.type.WhichOneof("value") == "tensor_type" and tensor_type.HasField("shape"):
+                scope.ranks[text(info.name, "a value's name")] = len(tensor_type.shape.dim)
 
     def make_inputs(self, graph: onnx.GraphProto, scope: Scope) -> None:
         self.check_extents()
@@ -161,6 +174,9 @@ class Importer:
             kinds.append((name, self.input_type(info)))
         self.check_dims()
         for name, type in kinds:
+            if isinstance(type, Packing):
+                scope.names[name] = packed_input(self, type)
+                continue
             value = self.builder.input(name, type)
             scope.names[name] = value
             self.input_names.append(name)
@@ -178,8 +194,10 @@ class Importer:
                 f"input {name!r} is {type}, its initialiser {array.dtype}{list(array.shape)}"
             )
 
-    def input_type(self, info: onnx.ValueInfoProto) -> TensorType:
+    def input_type(self, info: onnx.ValueInfoProto) -> TensorType | Packing:
         where = f"input {info.name!r}"
+        if info.type.WhichOneof("value") in ("sequence_type", "optional_type"):
+            return packing_of(info, where)
         if info.type.WhichOneof("value") != "tensor_type":
             kind = (info.type.WhichOneof("value") or "without a type").replace("_type", "")
             raise ImportModelError(f"{where} is no tensor ({kind}), which is not supported")
@@ -338,7 +356,9 @@ class Importer:
                     f"version {version} of {node.op_type} (opset {opset}) is not supported",
                     hint=f"known versions: {known}",
                 )
-            reader = NodeReader(node, version, inputs, self.builder, self.folder, self.fresh_symbol)
+            reader = NodeReader(
+                node, version, inputs, self.builder, self.folder, self.fresh_symbol, scope.ranks.get
+            )
             if schema is not None and _OVERWRITTEN in schema.attributes:
                 reader.attribute(_OVERWRITTEN)
             try:
@@ -351,7 +371,7 @@ class Importer:
                     raise
                 raise ImportModelError(f"the node is malformed: {error}") from error
             reader.finish()
-            return [found] if isinstance(found, (Value, ValueSequence)) else list(found)
+            return [found] if isinstance(found, ITEMS) else list(found)
         if schema is not None:
             types = [v.type if isinstance(v, Value) else None for v in inputs]
             if (body := functions.body_of(schema, node, opset, types)) is not None:

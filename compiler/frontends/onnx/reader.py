@@ -23,20 +23,10 @@ from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, GraphBuilder,
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.sizes import Sizes
 
+from .items import Item, PackedSequence, ValueSequence
+from .packing import Packer
 from .tensors import decode
 
-
-@dataclass(frozen=True, eq=False)
-class ValueSequence:
-    """A sequence of tensors whose length is known; it exists during the import only."""
-
-    items: tuple[Value, ...]
-
-    def __repr__(self) -> str:
-        return f"a sequence of {len(self.items)}"
-
-
-Item: TypeAlias = Value | ValueSequence
 Handler: TypeAlias = "Callable[[NodeReader], Item | Sequence[Item | None]]"  # None: not there
 
 
@@ -83,6 +73,7 @@ class NodeReader:
         builder: GraphBuilder,
         folder: Path | None = None,
         fresh: Callable[[str], str] = str,
+        declared: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self.op_type: str = proto.op_type
         self.folder = folder  # where tensors of the model that lie in files are
@@ -91,6 +82,7 @@ class NodeReader:
         self.output_names: list[str] = list(proto.output)  # "" for one that is not wanted
         self.label = proto.name or (self.output_names[0] if self.output_names else proto.op_type)
         self._fresh = fresh  # makes names of symbols
+        self.declared_rank = declared  # of what a name stands for, as the model declares it
         self._inputs = list(inputs)
         self._attributes = {a.name: a for a in proto.attribute}
         self._read_inputs: set[int] = set()
@@ -105,8 +97,8 @@ class NodeReader:
     def optional(self, index: int) -> Value | None:
         """Input ``index``, or None if it is left out."""
         found = self._item(index)
-        if isinstance(found, ValueSequence):
-            raise self.fail(f"input {index} is a sequence, not a tensor")
+        if found is not None and not isinstance(found, Value):
+            raise self.fail(f"input {index} is {found!r}, not a tensor")
         return found
 
     def _item(self, index: int) -> Item | None:
@@ -114,17 +106,26 @@ class NodeReader:
         return self._inputs[index] if index < len(self._inputs) else None
 
     def item(self, index: int) -> Item:
-        """Input ``index``, a tensor or a sequence."""
+        """Input ``index``, a tensor or anything else."""
         if (found := self._item(index)) is None:
             raise self.fail(f"input {index} is missing")
         return found
 
-    def sequence(self, index: int) -> tuple[Value, ...]:
-        """The tensors of input ``index``, which must be a sequence."""
+    def any(self, index: int) -> Item | None:
+        """Input ``index``, a tensor or anything else, or None if it is left out."""
+        return self._item(index)
+
+    def sequence(self, index: int) -> ValueSequence | PackedSequence:
+        """Input ``index``, which must be a sequence."""
         found = self.item(index)
-        if not isinstance(found, ValueSequence):
+        if not isinstance(found, ValueSequence | PackedSequence):
             raise self.fail(f"input {index} ({found!r}) is no sequence")
-        return found.items
+        return found
+
+    def packer(self) -> Packer:
+        """Makes the nodes of packed sequences."""
+        name = self.output_names[0] if self.output_names else self.label
+        return Packer(self.builder, self._fresh, name)
 
     def input(self, index: int) -> Value:
         """Input ``index``, which must be there."""

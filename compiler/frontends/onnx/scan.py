@@ -16,7 +16,7 @@ from planish.compiler.ops.indexing import Slice
 from planish.compiler.ops.shape import Reshape, Transpose
 
 from .control import CONTROL, only, read_graph, repeat, tensors_of
-from .reader import Item
+from .items import Item
 from .scopes import Scope
 from .tensors import text
 

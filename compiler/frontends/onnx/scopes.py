@@ -10,7 +10,7 @@ import onnx
 
 from planish.compiler.graph.ir import GraphBuilder, Value
 
-from .reader import Item, ValueSequence
+from .items import Item, of_tensors, tensors
 
 MAX_DEPTH: Final = 100  # of functions and branches within each other
 _SHOWN: Final = 8  # nodes within each other that an error names
@@ -31,9 +31,7 @@ class Frame:
         """What stands here for an item of ``home``, which is this graph or one around it."""
         if self is home or self.parent is None:
             return item
-        if isinstance(item, ValueSequence):
-            return ValueSequence(tuple(self._value(v, home) for v in item.items))
-        return self._value(item, home)
+        return of_tensors(item, tuple(self._value(v, home) for v in tensors(item)))
 
     def _value(self, item: Value, home: Frame) -> Value:
         if self is home or self.parent is None:
@@ -59,6 +57,7 @@ class Scope:
     tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
     depth: int = 0
     label: str = ""  # of the node that this is inside of
+    ranks: dict[str, int] = field(default_factory=dict)  # as declared, by name
 
     def holds(self, name: str) -> bool:
         return name in self.names or name in self.tensors

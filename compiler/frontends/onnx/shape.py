@@ -27,7 +27,8 @@ from planish.compiler.ops.shape import (
 )
 
 from .dynamic import axes_of, expanded, numbers_between, reshaped
-from .reader import Item, NodeReader, handles
+from .items import Item
+from .reader import NodeReader, handles
 from .tensors import dtype_of
 
 LATE = (21, 23, 24, 25)  # versions that only admitted more dtypes

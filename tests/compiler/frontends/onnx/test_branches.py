@@ -141,7 +141,8 @@ def test_sizes_need_to_fit_only_where_a_branch_runs() -> None:
         (([node("Neg", "x", "r")], "r"), ([node("Neg", "x", "r")], "r x"), "1 and 2 values"),
         (([node("Frob", "x", "r")], "r"), ([], "x"), "there is no operator Frob"),
         (([node("Neg", "z", "r")], "r"), ([], "x"), "'z', which nothing makes"),
-        (([node("SequenceConstruct", "x", "r")], "r"), ([], "x"), "gives a sequence"),
+        (([node("SequenceConstruct", "x", "r")], "r"), ([], "x"),
+         r"a sequence of f32\[2\] from one branch and a tensor of f32 from the other"),
     ],
 )  # fmt: skip
 def test_branches_that_are_refused(then: Any, other: Any, message: str) -> None:
