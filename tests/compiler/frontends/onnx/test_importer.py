@@ -310,11 +310,14 @@ def test_malformed_graphs(change: Callable[[onnx.GraphProto], Any], message: str
     refuses(model, message)
 
 
+MAP = onnx.TypeProto.Map(key_type=TensorProto.INT64, value_type=floats("v", 1).type)
+
+
 def test_inputs_that_are_no_tensors() -> None:
     for info, message in (
         (helper.make_tensor_value_info("s", TensorProto.STRING, [1]), "'s' has elements of STRING"),
         (helper.make_tensor_value_info("r", FLOAT, None), "the rank of input 'r'"),
-        (helper.make_tensor_sequence_value_info("q", FLOAT, [1]), "'q' is no tensor .sequence"),
+        (helper.make_value_info("m", onnx.TypeProto(map_type=MAP)), "'m' is no tensor .map"),
         (helper.make_tensor_value_info("h", FLOAT, [2**40, 2**40]), "no memory holds"),
     ):
         refuses(graph_model([node("Relu", "x", "y")], [floats("x", 1), info], ["y"]), message)
