@@ -266,8 +266,9 @@ refused("input_of_an_unknown_type", lambda: typed(99))
 refused("input_without_a_type", lambda: model(node("Relu"), [onnx.ValueInfoProto(name="x")]))
 refused("input_without_a_rank", lambda: model(
     node("Relu"), [helper.make_tensor_value_info("x", FLOAT, None)]))  # fmt: skip
-refused("map_input", lambda: model(node("Relu"), [helper.make_value_info("x", onnx.TypeProto(
-    map_type=onnx.TypeProto.Map(key_type=onnx.TensorProto.INT64, value_type=floats().type)))]))  # fmt: skip
+MAP = onnx.TypeProto.Map(key_type=onnx.TensorProto.INT64, value_type=floats().type)
+refused("map_input", lambda: model(
+    node("Relu"), [helper.make_value_info("x", onnx.TypeProto(map_type=MAP))]))  # fmt: skip
 
 
 def tensor(**changes: Any) -> onnx.ModelProto:
