@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 
 import planish
 from planish.compiler.errors import ImportModelError, PlanishError, RuntimeFault, TypeCheckError
@@ -353,27 +352,3 @@ def test_models_that_are_refused(text: str, message: str) -> None:
     MODELS["refused"] = f"g {text}"
     with pytest.raises(ImportModelError, match=message):
         import_model(model("refused"))
-
-
-def _named(name: str) -> bool:
-    if "reversesequence" in name:
-        return False
-    return any(t in name for t in ("sequence", "optional", "if_seq", "_opt", "loop13_seq", "_none"))
-
-
-with np.errstate(all="ignore"):
-    CONFORMANCE = {c.name: c for c in collect_testcases(None) if _named(c.name)}
-
-
-@pytest.mark.parametrize("name", CONFORMANCE)
-def test_conformance(name: str) -> None:
-    """The cases that come with ONNX."""
-    case = CONFORMANCE[name]
-    module = planish.compile(case.model, logs=[])
-    for inputs, outputs in case.data_sets:
-        named = dict(zip((i.name for i in case.model.graph.input), inputs, strict=True))
-        same(list(module.run(named).values()), [_lists(o) for o in outputs])
-
-
-def _lists(value: Any) -> Any:
-    return [_lists(v) for v in value] if isinstance(value, list) else np.asarray(value)

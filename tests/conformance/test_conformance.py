@@ -22,9 +22,10 @@ EVERY: Final = 24  # node case, a different one for each mode
 # Families of which all run: each a kind of work, or a rule, of its own.
 FAMILIES: Final = {
     "interpreter": ("test_reduce_l2_", "test_slice", "test_argmax_", "test_averagepool_1d"),
-    "llvm": ("test_softmax_", "test_resize_down", "test_lstm_", "test_matmul_", "test_where_"),
+    "llvm": ("test_softmax_", "test_resize_down", "test_lstm_", "test_matmul_", "test_where_",
+             "test_sequence_", "test_split_to_seq", "test_optional_", "test_if_seq", "test_loop"),
     "llvm, not optimised": ("test_gemm_", "test_pad", "test_cumsum_"),
-}
+}  # fmt: skip
 
 
 def broken(some: list[Case], mode: str) -> list[str]:
