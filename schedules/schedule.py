@@ -14,7 +14,17 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Concatenate, Final, ParamSpec, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from planish.compiler.errors import InternalError, PlanishError, ScheduleError
 from planish.compiler.loop import ir
@@ -26,11 +36,13 @@ from .edit import replace
 from .trace import Argument, Step, Trace, parse_trace, show_trace
 
 __all__ = [
-    "MOVES", "Schedule", "Step", "Trace", "iterator_ranges", "move", "parse_trace", "ranges",
-    "replace", "replay", "show_loop",
+    "MOVES", "Layout", "Schedule", "Step", "Trace", "iterator_ranges", "move", "parse_trace",
+    "ranges", "replace", "replay", "show_loop",
 ]  # fmt: skip
 
 P = ParamSpec("P")
+# A form of an array: where each of its elements goes, and the shape of the whole.
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 SHOWN: Final = 12  # lines of a loop in an error
 
 
@@ -85,6 +97,21 @@ class Schedule:
     def with_func(self, func: Function) -> Schedule:
         """The schedule with another function; the trace stays."""
         return Schedule(func, self.trace)
+
+    def layouts(self) -> dict[int, tuple[Layout, ...]]:
+        """The forms that the trace gave to parameters, in the order in which it did, by position.
+
+        An array that is given for one has to be brought into them.
+        """
+        positions = {p.name: k for k, p in enumerate(self.func.params)}
+        out: dict[int, tuple[Layout, ...]] = {}
+        for step in self.trace:
+            match step.arguments:
+                case (str(name), tuple(dims), tuple(shape)) if step.move == "layout":
+                    if name in positions:
+                        form = tuple(map(str, dims)), tuple(int(str(d)) for d in shape)
+                        out[positions[name]] = (*out.get(positions[name], ()), form)
+        return out
 
     def text(self) -> str:
         """The trace, one move a line."""

@@ -1,10 +1,15 @@
-"""Rules: from a function and a machine to a schedule."""
+"""Rules: from a function and a machine to a schedule, or to all that there are."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.loop.ir import Function
 from planish.compiler.machine import Machine
+from planish.schedules.choices import Choices, Setting
 from planish.schedules.schedule import Schedule
 
 from . import windows
@@ -15,38 +20,67 @@ from .elementwise import schedule_elementwise
 from .general import schedule_general
 from .rows import schedule_rows
 
+Rule: TypeAlias = Callable[[Function, Setting], Schedule]
+
 
 def default_schedule(
     func: Function, machine: Machine, threads: int, constants: frozenset[str] = frozenset()
 ) -> Schedule:
-    """The schedule of a function that was never tuned: chosen by what kind of function it is.
+    """The schedule of a function that was never tuned: every question answered by an estimate.
 
-    ``constants`` are parameters that are known at compile time and may be laid out at will. Where
-    the rule for the kind does not fit after all, the general one does.
+    ``constants`` are parameters that are known at compile time and may be laid out at will.
     """
-    try:
-        return _by_kind(func, machine, threads, constants)
-    except ScheduleError:
-        return schedule_general(func, machine, threads, constants)
+    return schedule(func, machine, threads, constants, Choices())
 
 
-def _by_kind(func: Function, machine: Machine, threads: int, constants: frozenset[str]) -> Schedule:
-    if not is_stages(func):
-        return schedule_general(func, machine, threads, constants)
+def schedule(
+    func: Function, machine: Machine, threads: int, constants: frozenset[str], choices: Choices
+) -> Schedule:
+    """The schedule that answers make; afterwards ``choices`` tells what was asked.
+
+    The first question is by which rule: estimated, the first of those that fit which works.
+
+    Errors: ScheduleError if the given answers make none.
+    """
+    setting = Setting(machine, threads, constants, choices)
+    fitting = dict(rules(func, setting))
+    given = choices.given.get("rule")
+    names = [given] if isinstance(given, str) and given in fitting else list(fitting)
+    for name in names:
+        choices.begin("rule", tuple(fitting), name)
+        try:
+            return fitting[name](func, setting)
+        except ScheduleError:
+            if name == names[-1]:
+                raise
+    raise AssertionError("there is always the general rule")
+
+
+def rules(func: Function, setting: Setting) -> Iterator[tuple[str, Rule]]:
+    """The rules that may fit a function, by name, what is estimated to be best first."""
+    if is_stages(func):
+        yield from _of_stages(func, setting)
+    yield "general", schedule_general
+
+
+def _of_stages(func: Function, setting: Setting) -> Iterator[tuple[str, Rule]]:
     reducing = reductions(func)
     if not reducing:
-        return schedule_elementwise(func, machine, threads)
+        yield "elementwise", schedule_elementwise
+        return
     if len(contractions(func)) == 2:
-        return schedule_attention(func, machine, threads)
+        yield "attention", schedule_attention
+        return
     for b in reducing:
         c = as_contraction(b)
-        if c is not None and c.n and not reads_along_rows(c, constants):
-            return schedule_contraction(func, b.name, machine, threads, constants)
+        if c is not None and c.n and not reads_along_rows(c, setting.constants):
+            yield "contraction", partial(schedule_contraction, anchor=b.name)
+            return
     if len(reducing) == 1 and windows.fits(reducing[0]):
-        return windows.schedule_windows(func, reducing[0].name, machine, threads)
-    if all(map(windows.fits, reducing)):
-        return schedule_general(func, machine, threads, constants)
-    return schedule_rows(func, machine, threads)
+        yield "windows", partial(windows.schedule_windows, anchor=reducing[0].name)
+        return
+    if not all(map(windows.fits, reducing)):
+        yield "rows", schedule_rows
 
 
-__all__ = ["default_schedule"]
+__all__ = ["Rule", "default_schedule", "rules", "schedule"]

@@ -12,7 +12,7 @@ from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function, constant
-from planish.compiler.machine import Machine
+from planish.schedules.choices import Setting
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
@@ -25,7 +25,7 @@ from .contraction import (
     own_loops,
     schedule_inside,
 )
-from .elementwise import stream, vector_innermost
+from .elementwise import share_loops, stream, vector_innermost
 from .rows import reduce_row
 
 BLOCK_ROWS = 48  # at the most: a multiple of every register tile's rows
@@ -39,8 +39,8 @@ def contractions(func: Function) -> list[Contraction]:
     return [c for c in found if c is not None and c.n]
 
 
-def schedule_attention(func: Function, machine: Machine, threads: int) -> Schedule:
-    """The default schedule of scores, a softmax along their rows, and the sum of values.
+def schedule_attention(func: Function, setting: Setting) -> Schedule:
+    """The schedule of scores, a softmax along their rows, and the sum of values.
 
     Errors: ScheduleError where a function is not of that form.
     """
@@ -48,7 +48,7 @@ def schedule_attention(func: Function, machine: Machine, threads: int) -> Schedu
     s = inline_permutations(Schedule(func), first)
     s = inline_permutations(s, second)
     s = inline_elementwise(s, second)
-    s = _stream_operands(s, first, machine, threads)
+    s = _stream_operands(s, first, setting)
     out = [b.name for b in ir.blocks(s.func.body)][-1]
     if out == second:
         s, second = _apart(s, second)
@@ -63,31 +63,35 @@ def schedule_attention(func: Function, machine: Machine, threads: int) -> Schedu
         raise ScheduleError("a contraction has no rows", node=out)
     row = loop_of(s, out, second, values.m[-1])
     keys = _loops_of_keys(s, out, scores, values)
-    s = L.split(s, f"{out}.{row}", _block_rows(scores, machine))
+    s = L.split(s, f"{out}.{row}", _block_rows(scores, setting))
     batch = [x.var.name for x in s.loops(out) if x.var.name not in (f"{row}_0", f"{row}_1")][:-1]
     column = s.loops(out)[-1].var.name
     s = L.reorder(s, out, (*batch, f"{row}_0", f"{row}_1", column))
     path = f"{out}.{row}_0"
-    s = schedule_inside(s, values, out, machine)
+    s = schedule_inside(s, values, out, setting.about("values"))
     between = [x for x in blocks[blocks.index(first) :] if x not in (first, second, out)]
     for name in reversed(between):
         s = _inside(s, name, path)
-    shared = _outermost(s, out, batch, keys, threads)
+    shared = _outermost(s, out, batch, keys, setting.threads)
     pack = f"{out}.{shared[-1]}" if shared else ""
-    s = schedule_inside(s, scores, masked, machine, pack)
+    s = schedule_inside(s, scores, masked, setting.about("scores"), pack)
     for name in between:
         if s.block(name).combiner is not None:
-            s = reduce_row(s, name, machine)
+            s = reduce_row(s, name, setting)
         elif name != masked:
-            s = vector_innermost(s, name, machine, len(s.loops(name)) - len(own_loops(s, name)))
-    return _share(s, out, shared, threads)
+            s = vector_innermost(
+                s, name, setting.machine, len(s.loops(name)) - len(own_loops(s, name))
+            )
+    if setting.threads == 1 or not shared:
+        return s
+    return share_loops(s, out, shared, len(shared), setting)
 
 
-def _stream_operands(s: Schedule, first: str, machine: Machine, threads: int) -> Schedule:
+def _stream_operands(s: Schedule, first: str, setting: Setting) -> Schedule:
     """Compute what the scores are made of beforehand, a pass for each stage."""
     names = [b.name for b in ir.blocks(s.func.body)]
     for name in names[: names.index(first)]:
-        s = stream(s, name, machine, threads)
+        s = stream(s, name, setting.about("before"))
     return s
 
 
@@ -139,20 +143,11 @@ def _reads(block: ir.Block, buffer: str) -> bool:
     return any(x.buffer == buffer for x in ir.reads(block))
 
 
-def _block_rows(scores: Contraction, machine: Machine) -> int:
-    """Rows whose scores fit into half of the second cache: all, if those are few."""
+def _block_rows(scores: Contraction, setting: Setting) -> int:
+    """Rows of a block: estimated, those whose scores fit into half of the second cache."""
     rows, columns = constant(scores.m[-1].extent), constant(scores.n[-1].extent)
-    fit = machine.l2_bytes // 2 // (4 * SCORE_BUFFERS * max(1, columns or SOME_COLUMNS))
+    fit = setting.machine.l2_bytes // 2 // (4 * SCORE_BUFFERS * max(1, columns or SOME_COLUMNS))
     block = max(8, min(BLOCK_ROWS, fit // 8 * 8))
-    return rows if rows is not None and 0 < rows <= block else block
-
-
-def _share(s: Schedule, out: str, shared: list[str], threads: int) -> Schedule:
-    """Share heads among threads."""
-    if threads == 1 or not shared:
-        return s
-    name = shared[0]
-    for inner in shared[1:]:
-        s = L.fuse(s, f"{out}.{name}", inner)
-        name = f"{name}_{inner}"
-    return L.parallel(s, f"{out}.{name}")
+    told = rows if rows is not None and 0 < rows <= block else block
+    options = [k for k in (8, 16, 24, BLOCK_ROWS, 2 * BLOCK_ROWS) if rows is None or k < rows]
+    return setting.pick("block", options, told)

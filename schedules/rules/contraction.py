@@ -8,7 +8,7 @@ broadcast for each row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from planish.compiler.calling import CHUNKS_PER_THREAD
 from planish.compiler.errors import ScheduleError
@@ -17,18 +17,18 @@ from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function, Iter, constant
 from planish.compiler.machine import Machine
+from planish.schedules.choices import Setting
 from planish.schedules.moves import iterators as I
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
 from .analysis import Contraction, as_contraction, volume
-from .elementwise import stream
+from .elementwise import share_loops, stream
+from .tile import Tile, pick_tile
 
-# Row streams read together: as many as a cache set has ways, since strides are often powers of two.
-MAX_ROWS = 8
-LOAD_SHARE = 0.15  # of the loads' time that is not hidden behind multiplications
-MAX_STEPS = 28  # steps of the reduction that are repeated in code
+STEPS = 4  # of the reduction that are repeated in code
+MAX_STEPS = 28  # the same, where that is all of a short run
 MAX_UPDATES = 256  # of registers that those make
 PACK_ROWS = 24  # rows for which packing the right operand pays
 IN_PLACE_WIDTH = 768  # columns up to which a right operand is read in place
@@ -37,88 +37,14 @@ SERIAL_SINGLE = 60_000  # the same where there is one row: it is as slow as read
 FAR_STEP = 256  # elements between rows from which many rows on the left make packing pay
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Rows and vectors of a register tile, lanes of a vector, steps of the reduction in code."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int = 4
-
-    @property
-    def width(self) -> int:
-        return self.vectors * self.lanes
-
-
-def choose_tile(m: int | None, width: int | None, bits: int, machine: Machine) -> Tile:
-    """The tile with the least estimated time, for a result of ``m`` rows and ``width`` columns.
-
-    Its sums, one row of the right operand and one element of the left fit into the registers. In
-    one step of the reduction a tile costs the larger of its multiplications, its loads, and the
-    latency that its chains of sums cannot hide.
-    """
-    best: tuple[float, Tile] | None = None
-    full = machine.vector_bytes * 8 // bits
-    m, width = m or 1 << 12, width or 1 << 12
-    for lanes in (full, full // 2, full // 4):
-        if lanes < 2:
-            continue
-        for vectors in range(1, 9):
-            if vectors > 1 and (vectors - 1) * lanes >= width:
-                break
-            for rows in range(1, MAX_ROWS + 1):
-                if rows > m:
-                    break
-                if rows * vectors + vectors + 1 > machine.vector_registers:
-                    break
-                cost = _cost(m, rows, lanes, vectors, width, bits, machine)
-                if best is None or cost < best[0]:
-                    best = cost, Tile(rows, vectors, lanes)
-    assert best is not None
-    return best[1]
-
-
-def _cost(
-    m: int, rows: int, lanes: int, vectors: int, width: int, bits: int, machine: Machine
-) -> float:
-    """Cycles for one step of the reduction over the whole result."""
-    # A vector wider than 32 bytes is taken to issue at half the rate.
-    size = max(1.0, lanes * bits / 256) if machine.vector_bytes > 32 else 1.0
-
-    def step(r: int, v: int) -> float:
-        multiply = r * v * size / 2
-        load = (v * size + r) / 2
-        latency = 4.0 if r * v * size < 8 else 0.0
-        return max(multiply, load, latency) + LOAD_SHARE * load
-
-    panels, rest = divmod(width, vectors * lanes)
-    tiles, left = divmod(m, rows)
-    out = 0.0
-    for count, v in ((panels, vectors), (1 if rest else 0, -(-rest // lanes))):
-        if count:
-            out += count * (tiles * step(rows, v) + (step(left, v) if left else 0))
-    return out
-
-
-def schedule_contraction(
-    func: Function,
-    anchor: str,
-    machine: Machine,
-    threads: int,
-    constants: frozenset[str] = frozenset(),
-) -> Schedule:
-    """The default schedule of a function around the contraction ``anchor``.
-
-    ``constants`` are parameters that are known when the model is compiled, and can be laid out at
-    will.
-    """
+def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Schedule:
+    """The schedule of a function around the contraction ``anchor``."""
     s = inline_permutations(Schedule(func), anchor)
     s = inline_elementwise(s, anchor)
     for b in list(ir.blocks(s.func.body)):
         if b.name == anchor:
             break
-        s = stream(s, b.name, machine, threads)
+        s = stream(s, b.name, setting.about("before"))
     out = _consumer(s, anchor)
     if out is None:
         s = S.cache_write(s, anchor, "register")
@@ -129,12 +55,10 @@ def schedule_contraction(
     s, c = _divide_phases(s, c, out)
     s, c = _merge_rows(s, c, out)
     rows, cols = (c.m[-1] if c.m else None), c.n[-1]
-    return _scheduled(s, c, out, rows, cols, machine, threads, constants)
+    return _scheduled(s, c, out, rows, cols, setting)
 
 
-def schedule_alone(
-    s: Schedule, c: Contraction, machine: Machine, threads: int, constants: frozenset[str]
-) -> Schedule:
+def schedule_alone(s: Schedule, c: Contraction, setting: Setting) -> Schedule:
     """Schedule a contraction among other blocks: in the loops that it has for itself."""
     out = c.block.name
     s = S.cache_write(s, out, "register")
@@ -143,31 +67,50 @@ def schedule_alone(
     shared = {x.var for x in s.loops(out)} - {x.var for x in own_loops(s, out)}
     rows = [i for i in found.m if not shared & set(n.free_vars(i.binding))]
     row, cols = (rows[-1] if rows else None), found.n[-1]
-    return _scheduled(s, found, out, row, cols, machine, threads, constants)
+    return _scheduled(s, found, out, row, cols, setting)
 
 
 def _scheduled(
-    s: Schedule,
-    c: Contraction,
-    out: str,
-    rows: Iter | None,
-    cols: Iter,
-    machine: Machine,
-    threads: int,
-    constants: frozenset[str],
+    s: Schedule, c: Contraction, out: str, rows: Iter | None, cols: Iter, setting: Setting
 ) -> Schedule:
     m = 1 if rows is None else constant(rows.extent)
     width = constant(cols.extent)
-    tile = choose_tile(m, width, _bits(c), machine)
+    tile = pick_tile(m, width, _bits(c), setting)
     pack = ""
     at = _column(c, cols)
-    if c.right.buffer in constants and at is not None:
-        s = _panels(s, c.right.buffer, at, tile)
-    elif at is not None and m != 1 and _must_pack(s, c, at, m, width):
-        s = S.cache_read(s, c.right.buffer, c.block.name, "local")
-        pack = f"{c.right.buffer}_cache"
-    share = 0 if pack or threads == 1 else _rows_at_once(s, c, m, width, tile, machine, threads)
-    return _tile(s, c, out, rows, cols, tile, threads, pack, at or 0, share=share)
+    right = c.right.buffer
+    if right in setting.constants and at is not None:
+        s = _panels(s, right, at, tile)
+    elif at is not None and m != 1 and s.func.buffers[right].scope != "register":
+        pack = _pick_packing(s, c, at, m, width, setting)
+    if pack:
+        s = S.cache_read(s, right, c.block.name, "local")
+    share = 0
+    if not pack and rows is not None:
+        share = _pick_rows(s, c, m, width, tile, setting)
+    return _tile(s, c, out, rows, cols, tile, setting, pack, at or 0, share=share)
+
+
+def _pick_packing(
+    s: Schedule, c: Contraction, at: int, m: int | None, width: int | None, setting: Setting
+) -> str:
+    """The name of the copy of the right operand in panels; "" if it is read where it is."""
+    told = _must_pack(s, c, at, m, width)
+    packed = setting.pick("right", ("in place", "packed"), "packed" if told else "in place")
+    return f"{c.right.buffer}_cache" if packed == "packed" else ""
+
+
+def _pick_rows(
+    s: Schedule, c: Contraction, m: int | None, width: int | None, tile: Tile, setting: Setting
+) -> int:
+    """How many tiles of rows are done at a time with all columns; 0: columns go before rows."""
+    told = _rows_at_once(s, c, m, width, tile, setting.machine, setting.threads)
+    told = told if setting.threads > 1 else 0
+    tiles = 1 << 6 if m is None else -(-m // tile.rows)
+    options = [0, *(k for k in (1, 2, 4, 8, 16, 32, 64) if k < tiles)]
+    if width is not None and width <= tile.width:
+        options = [0]
+    return setting.pick("rows", options, told)
 
 
 def _rows_at_once(
@@ -197,7 +140,7 @@ def _rows_at_once(
 
 
 def schedule_inside(
-    s: Schedule, c: Contraction, out: str, machine: Machine, pack_at: str = ""
+    s: Schedule, c: Contraction, out: str, setting: Setting, pack_at: str = ""
 ) -> Schedule:
     """Tile a contraction in those loops of the block that stores it which no other block shares.
 
@@ -205,12 +148,13 @@ def schedule_inside(
     """
     row = loop_of(s, out, c.block.name, c.m[-1])
     m, width = constant(s.loop(f"{out}.{row}").extent), constant(c.n[-1].extent)
-    tile = choose_tile(m, width, _bits(c), machine)
+    tile = pick_tile(m, width, _bits(c), setting)
     pack, at = "", _column(c, c.n[-1])
     if pack_at and at is not None and at != len(c.right.indices) - 1:
         s = S.cache_read(s, c.right.buffer, c.block.name, "local")
         pack = f"{c.right.buffer}_cache"
-    return _tile(s, c, out, c.m[-1], c.n[-1], tile, 1, pack, at or 0, pack_at)
+    alone = replace(setting, threads=1)
+    return _tile(s, c, out, c.m[-1], c.n[-1], tile, alone, pack, at or 0, pack_at)
 
 
 def _bits(c: Contraction) -> int:
@@ -226,8 +170,6 @@ def _column(c: Contraction, cols: Iter) -> int | None:
 
 def _must_pack(s: Schedule, c: Contraction, at: int, m: int | None, width: int | None) -> bool:
     """Whether the right operand is better copied into panels than read where it is."""
-    if s.func.buffers[c.right.buffer].scope == "register":
-        return False
     if at != len(c.right.indices) - 1:
         return True  # its columns are not neighbours in memory
     stride = constant(s.func.buffers[c.right.buffer].strides[_step(c, at)])
@@ -363,7 +305,7 @@ def _tile(
     rows: Iter | None,
     cols: Iter,
     tile: Tile,
-    threads: int,
+    setting: Setting,
     pack: str,
     at: int,
     pack_at: str = "",
@@ -392,14 +334,14 @@ def _tile(
     batch = [x.var.name for x in own_loops(s, out) if x.var.name not in {*inner, *outer}]
     s = L.reorder(s, out, (*batch, *outer, *inner))
     s = S.compute_at(s, anchor, f"{out}.{outer[-1]}", "register")
-    s = _micro_kernel(s, c, anchor, tile)
+    s = _micro_kernel(s, c, anchor, tile, setting)
     if pack:
         s = _packing(s, pack, pack_at or f"{out}.{outer[0]}", at, tile)
     if rows is not None:
         s = L.unroll(s, f"{out}.{inner[0]}")
     s = L.unroll(s, f"{out}.{col}_1_0")
     s = L.vectorize(s, f"{out}.{col}_1_1")
-    return _parallel(s, c, out, [*batch, *(outer[:1] if pack or share else outer)], threads)
+    return _parallel(s, c, out, [*batch, *(outer[:1] if pack or share else outer)], setting)
 
 
 def _packing(s: Schedule, pack: str, path: str, at: int, tile: Tile) -> Schedule:
@@ -437,7 +379,9 @@ def _reading(s: Schedule, out: str, anchor: str, i: Iter) -> n.Var:
     return index
 
 
-def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Schedule:
+def _micro_kernel(
+    s: Schedule, c: Contraction, anchor: str, tile: Tile, setting: Setting
+) -> Schedule:
     """The anchor's loops: the reduction outside, the register tile inside."""
     own = [x.var.name for x in s.loops(anchor) if x.var.name.startswith(f"{anchor}_")]
     reduce = [f"{anchor}_{i.var.name}" for i in c.k if f"{anchor}_{i.var.name}" in own]
@@ -446,7 +390,8 @@ def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Sched
     s = L.split(s, f"{anchor}.{col}", tile.lanes)
     tile_loops = [*spatial[:-1], f"{col}_0", f"{col}_1"]
     steps: list[str] = []
-    room = min(MAX_STEPS, max(tile.unroll, MAX_UPDATES // (tile.rows * tile.vectors)))
+    room = min(MAX_STEPS, max(STEPS, MAX_UPDATES // (tile.rows * tile.vectors)))
+    room = setting.pick("whole", (1, 4, 9, 16, MAX_STEPS), room)
     while reduce:
         last = reduce.pop()
         extent = constant(s.loop(f"{anchor}.{last}").extent)
@@ -455,9 +400,11 @@ def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Sched
             room //= extent
             continue
         if not steps:
-            s = L.split(s, f"{anchor}.{last}", tile.unroll)
-            steps.insert(0, f"{last}_1")
-            last = f"{last}_0"
+            some = setting.pick("steps", (1, 2, STEPS, 8, 16), STEPS)
+            if some > 1:
+                s = L.split(s, f"{anchor}.{last}", some)
+                steps.insert(0, f"{last}_1")
+                last = f"{last}_0"
         reduce.append(last)
         break
     s = L.reorder(s, anchor, (*reduce, *steps, *tile_loops))
@@ -466,23 +413,21 @@ def _micro_kernel(s: Schedule, c: Contraction, anchor: str, tile: Tile) -> Sched
     return L.vectorize(s, f"{anchor}.{col}_1")
 
 
-def _parallel(s: Schedule, c: Contraction, out: str, outer: list[str], threads: int) -> Schedule:
+def _parallel(
+    s: Schedule, c: Contraction, out: str, outer: list[str], setting: Setting
+) -> Schedule:
     """Share the outer loops among threads, if there is enough to do in one run of them."""
     loops = s.loops(out)
     around = loops[: [x.var.name for x in loops].index(outer[0])]
-    if threads == 1 or any(x.kind != "serial" for x in around):
+    if setting.threads == 1 or any(x.kind != "serial" for x in around):
         return s
     shared = {x.var for x in around}
     own = [i for i in c.block.iters if not shared & set(n.free_vars(i.binding))]
     products = volume(tuple(own))
     single = volume(tuple(i for i in c.m if i in own)) == 1
-    if products is not None and products < (SERIAL_SINGLE if single else SERIAL_PRODUCTS):
-        return s
-    name = outer[0]
-    for inner in outer[1:]:
-        loop = s.loop(f"{out}.{name}")
-        if not isinstance(loop.body, ir.Loop):
-            break
-        s = L.fuse(s, f"{out}.{name}", inner)
-        name = f"{name}_{inner}"
-    return L.parallel(s, f"{out}.{name}")
+    few = products is not None and products < (SERIAL_SINGLE if single else SERIAL_PRODUCTS)
+    depth = 1
+    loop = s.loop(f"{out}.{outer[0]}")
+    while depth < len(outer) and isinstance(loop.body, ir.Loop):
+        loop, depth = loop.body, depth + 1
+    return share_loops(s, out, outer[:depth], 0 if few else depth, setting)

@@ -5,12 +5,15 @@ One pass over the result, vectors innermost, rows shared among threads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Loop, constant
 from planish.compiler.machine import Machine
+from planish.schedules.choices import Setting
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.moves import stores as W
@@ -22,18 +25,19 @@ MAX_INLINED = (
     64  # operations that are recomputed rather than stored, where a stage has several readers
 )
 AT_ONCE = 4  # vectors
+MIN_STREAMED = 1 << 20  # bytes of a result that may be written past the caches
 SERIAL_BELOW = 40_000  # operations for which starting a parallel loop does not pay
 
 
-def schedule_elementwise(func: Function, machine: Machine, threads: int) -> Schedule:
-    """The default schedule of a function of elementwise stages."""
-    s = inline_all(Schedule(func))
+def schedule_elementwise(func: Function, setting: Setting) -> Schedule:
+    """The schedule of a function of elementwise stages."""
+    s = inline_all(Schedule(func), setting)
     for b in list(ir.blocks(s.func.body)):
-        s = stream(s, b.name, machine, threads)
+        s = stream(s, b.name, setting)
     return s
 
 
-def inline_all(s: Schedule) -> Schedule:
+def inline_all(s: Schedule, setting: Setting) -> Schedule:
     """Inline every temporary elementwise stage, unless that repeats much work."""
     for b in list(ir.blocks(s.func.body)):
         if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
@@ -41,51 +45,70 @@ def inline_all(s: Schedule) -> Schedule:
         reads = sum(
             sum(1 for x in ir.reads(r) if x.buffer == b.buffer) for r in ir.blocks(s.func.body)
         )
-        if reads <= 1 or operations(s.block(b.name).value) * reads <= MAX_INLINED:
+        cheap = reads <= 1 or operations(s.block(b.name).value) * reads <= MAX_INLINED
+        if setting.pick("inline", (0, 1), int(cheap)):
             s = S.inline(s, b.name)
     return s
 
 
-def stream(s: Schedule, name: str, machine: Machine, threads: int, below: int = 0) -> Schedule:
+def stream(s: Schedule, name: str, setting: Setting, below: int = 0) -> Schedule:
     """Schedule one elementwise block, whose loops from the ``below``-th on are its own."""
     s = flatten(s, name, below)
     loops = s.loops(name)[below:]
     if not loops:
         return s
-    s = vector_innermost(s, name, machine, below, at_once(s, name, machine) if below == 0 else 1)
+    registers = at_once(s, name, setting) if below == 0 else 1
+    s = vector_innermost(s, name, setting.machine, below, registers)
     if below == 0:
-        s = past_caches(s, name, machine)
+        s = past_caches(s, name, setting)
     outer = [x for x in s.loops(name)[below:] if x.kind == "serial"]
-    if threads > 1 and below == 0 and outer and work(s, name) >= SERIAL_BELOW:
-        path = f"{name}.{outer[0].var.name}"
-        if isinstance(outer[0].body, Loop) and outer[0].body.kind == "serial" and len(outer) > 1:
-            s = L.fuse(s, path, outer[1].var.name)
-            path = f"{name}.{outer[0].var.name}_{outer[1].var.name}"
-        s = L.parallel(s, path)
-    return s
+    if setting.threads == 1 or below or not outer:
+        return s
+    depth = 2 if len(outer) > 1 and outer[0].body is outer[1] else 1
+    names = [x.var.name for x in outer[:depth]]
+    return share_loops(s, name, names, depth if work(s, name) >= SERIAL_BELOW else 0, setting)
 
 
-def past_caches(s: Schedule, name: str, machine: Machine) -> Schedule:
+def share_loops(
+    s: Schedule, name: str, outer: Sequence[str], told: int, setting: Setting
+) -> Schedule:
+    """Make one parallel loop of some of a block's outer loops: estimated, so many as are told."""
+    depth = setting.pick("parallel", range(len(outer) + 1), told)
+    if not depth:
+        return s
+    loop, *more = outer[:depth]
+    for inner in more:
+        s = L.fuse(s, f"{name}.{loop}", inner)
+        loop = f"{loop}_{inner}"
+    return L.parallel(s, f"{name}.{loop}")
+
+
+def past_caches(s: Schedule, name: str, setting: Setting) -> Schedule:
     """Write a result past the caches if it is larger than what they would keep of it."""
-    return W.nontemporal(s, name) if _is_large(s, name, machine) else s
+    if _result_bytes(s, name) < MIN_STREAMED:
+        return s
+    large = _is_large(s, name, setting.machine)
+    return W.nontemporal(s, name) if setting.pick("past caches", (0, 1), int(large)) else s
 
 
-def at_once(s: Schedule, name: str, machine: Machine) -> int:
+def at_once(s: Schedule, name: str, setting: Setting) -> int:
     """How many vectors a block had better read before it writes one.
 
     Several, if it reads from memory and writes to it. A store holds up the loads behind it whose
     addresses end in the same 12 bits.
     """
-    if not _is_large(s, name, machine):
-        return 1
-    params = {p.name for p in s.func.params}
-    result = s.func.buffers[s.block(name).buffer]
-    read = {x.buffer for x in ir.reads(s.block(name))} & params
-    return AT_ONCE if any(s.func.buffers[p].shape == result.shape for p in read) else 1
+    told = 1
+    if _is_large(s, name, setting.machine):
+        params = {p.name for p in s.func.params}
+        result = s.func.buffers[s.block(name).buffer]
+        read = {x.buffer for x in ir.reads(s.block(name))} & params
+        if any(s.func.buffers[p].shape == result.shape for p in read):
+            told = AT_ONCE
+    return setting.pick("vectors", (1, 2, AT_ONCE, 8), told)
 
 
 def _is_large(s: Schedule, name: str, machine: Machine) -> bool:
-    return _result_bytes(s, name) >= max(machine.l3_bytes // 2, 1 << 20)
+    return _result_bytes(s, name) >= max(machine.l3_bytes // 2, MIN_STREAMED)
 
 
 def _result_bytes(s: Schedule, name: str) -> int:

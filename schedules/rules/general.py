@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from planish.compiler.errors import ScheduleError
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Function, Loop, constant
-from planish.compiler.machine import Machine
+from planish.schedules.choices import Setting
 from planish.schedules.moves import loops as L
 from planish.schedules.schedule import Schedule
 
@@ -25,19 +25,15 @@ from .rows import reduce_row
 ENOUGH_ROWS = 64  # iterations of a parallel loop that keep all threads busy to the end
 
 
-def schedule_general(
-    func: Function, machine: Machine, threads: int, constants: frozenset[str]
-) -> Schedule:
-    """The default schedule of a function of which only the blocks are known."""
-    s = inline_all(Schedule(func)) if is_stages(func) else Schedule(func)
+def schedule_general(func: Function, setting: Setting) -> Schedule:
+    """The schedule of a function of which only the blocks are known."""
+    s = inline_all(Schedule(func), setting) if is_stages(func) else Schedule(func)
     for b in list(ir.blocks(s.func.body)):
-        s = _attempt(s, b.name, machine, threads, constants)
-    return _share_rows(s) if threads > 1 else s
+        s = _attempt(s, b.name, setting.about(b.name))
+    return _share_rows(s) if setting.threads > 1 else s
 
 
-def _attempt(
-    s: Schedule, name: str, machine: Machine, threads: int, constants: frozenset[str]
-) -> Schedule:
+def _attempt(s: Schedule, name: str, setting: Setting) -> Schedule:
     block = s.block(name)
     loops = own_loops(s, name)
     if not loops:
@@ -45,17 +41,17 @@ def _attempt(
     shared = len(s.loops(name)) - len(loops)
     try:
         if not block.iters:
-            return vector_innermost(s, name, machine, shared)
+            return vector_innermost(s, name, setting.machine, shared)
         if block.combiner is None and not shared:
-            return stream(s, name, machine, threads)
+            return stream(s, name, setting)
         if block.combiner is None:
-            return vector_innermost(s, name, machine, shared)
+            return vector_innermost(s, name, setting.machine, shared)
         c = as_contraction(block)
         if c is not None and c.n:
-            return schedule_alone(s, c, machine, threads, constants)
+            return schedule_alone(s, c, setting)
         if windows.fits(block):
-            return windows.schedule_alone(s, name, machine, threads)
-        return reduce_row(s, name, machine)
+            return windows.schedule_alone(s, name, setting)
+        return reduce_row(s, name, setting)
     except ScheduleError:  # no move fits: the plain loops are right
         return s
 

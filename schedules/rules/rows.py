@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from planish.compiler.expr import nodes as n
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Block, Function, Loop, constant
-from planish.compiler.machine import Machine
+from planish.compiler.loop.ir import Block, Function, constant
+from planish.schedules.choices import Setting
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import reductions as R
 from planish.schedules.moves import stages as S
@@ -23,6 +23,7 @@ from .elementwise import (
     flatten,
     lanes_for,
     past_caches,
+    share_loops,
     vector_innermost,
 )
 
@@ -51,10 +52,9 @@ def _rank_before_reduction(b: Block) -> int:
     return best
 
 
-def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
-    """The default schedule of a function whose reductions run along rows."""
-    s = Schedule(func)
-    s = _inline_cheap(s)
+def schedule_rows(func: Function, setting: Setting) -> Schedule:
+    """The schedule of a function whose reductions run along rows."""
+    s = _inline_cheap(Schedule(func), setting)
     axes = row_axes(s.func)
     out = list(ir.blocks(s.func.body))[-1].name
     row = ""
@@ -71,15 +71,15 @@ def schedule_rows(func: Function, machine: Machine, threads: int) -> Schedule:
     below = 1 if axes else 0
     for b in list(ir.blocks(s.func.body)):
         if b.combiner is not None:
-            s = reduce_row(s, b.name, machine)
+            s = reduce_row(s, b.name, setting)
         else:
             s = flatten(s, b.name, below)
-            registers = at_once(s, out, machine) if b.name == out else 1
-            s = vector_innermost(s, b.name, machine, below, registers)
+            registers = at_once(s, out, setting) if b.name == out else 1
+            s = vector_innermost(s, b.name, setting.machine, below, registers)
     if s.block(out).combiner is None:
-        s = past_caches(s, out, machine)
-    if axes and threads > 1 and _work(func) >= SERIAL_BELOW:
-        s = L.parallel(s, f"{out}.{row}")
+        s = past_caches(s, out, setting)
+    if axes and setting.threads > 1:
+        s = share_loops(s, out, [row], int(_work(func) >= SERIAL_BELOW), setting)
     return s
 
 
@@ -94,7 +94,7 @@ def _work(func: Function) -> float:
     return total
 
 
-def _inline_cheap(s: Schedule) -> Schedule:
+def _inline_cheap(s: Schedule, setting: Setting) -> Schedule:
     """Inline elementwise stages with one reader, or cheaper to repeat than to keep.
 
     A stage that has fewer elements than its reader is kept: it would be repeated for each of the
@@ -110,7 +110,8 @@ def _inline_cheap(s: Schedule) -> Schedule:
         cost = operations(block.value)
         if cost and any(_is_smaller(block, r) for r in readers):
             continue
-        if len(readers) == 1 or cost * len(readers) <= MAX_INLINED // 8:
+        cheap = len(readers) == 1 or cost * len(readers) <= MAX_INLINED // 8
+        if setting.pick("inline", (0, 1), int(cheap)):
             s = S.inline(s, b.name)
     return s
 
@@ -133,7 +134,7 @@ def _scope(s: Schedule, name: str, axes: int) -> str:
     return "register" if all(constant(d) == 1 for d in shape[axes:]) else "local"
 
 
-def reduce_row(s: Schedule, name: str, machine: Machine) -> Schedule:
+def reduce_row(s: Schedule, name: str, setting: Setting) -> Schedule:
     """Reduce with vectors of partial results, if the reduction walks through memory in order."""
     block = s.block(name)
     used = {v for i in block.reduce for v in n.free_vars(i.binding)}
@@ -146,12 +147,16 @@ def reduce_row(s: Schedule, name: str, machine: Machine) -> Schedule:
     loops = s.loops(name)
     if loops[-1] is not last or len(own) > 1:
         return s
-    lanes = lanes_for(s, name, machine)
+    lanes = lanes_for(s, name, setting.machine)
     extent = constant(last.extent)
     if extent is not None and extent < 2 * lanes:
         return s
     var = last.var.name
-    chains = CHAINS if extent is None or extent >= CHAINS * lanes else 1
+    told = CHAINS if extent is None or extent >= CHAINS * lanes else 1
+    options = [0, *(k for k in (1, 2, CHAINS, 8) if extent is None or k * lanes <= extent)]
+    chains = setting.pick("chains", options, told)
+    if not chains:
+        return s
     s = L.split(s, f"{name}.{var}", chains * lanes)
     s = R.rfactor(s, f"{name}.{var}_1", "register")
     rf = f"{name}_rf"
@@ -160,6 +165,3 @@ def reduce_row(s: Schedule, name: str, machine: Machine) -> Schedule:
         s = L.unroll(s, f"{target}.{var}_1_0")
         s = L.vectorize(s, f"{target}.{var}_1_1")
     return s
-
-
-__all__ = ["Loop", "reduce_row", "row_axes", "schedule_rows"]

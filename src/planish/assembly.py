@@ -41,6 +41,7 @@ from planish.compiler.program import (
     Release,
     Step,
 )
+from planish.schedules.schedule import Layout
 
 from .inner import CONDITION, LOOP_BYTES, Around, Inner, LoopSteps, branch
 from .lowering import (
@@ -48,7 +49,6 @@ from .lowering import (
     Constants,
     Kernel,
     Kernels,
-    Layout,
     extent_conditions,
     group_inputs,
     group_label,

@@ -26,11 +26,9 @@ from planish.compiler.machine import Machine
 from planish.compiler.program import Place
 from planish.runtime.memory import aligned_copy
 from planish.schedules.rules import default_schedule
-from planish.schedules.schedule import Schedule
+from planish.schedules.schedule import Layout, Schedule
 
 Arrays: TypeAlias = Mapping[Value, Array]
-# A form of a constant: where each of its elements goes, and the shape of the whole.
-Layout: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 
 _HEAVY: Final = ("contraction", "reduction")
 _PROBE: Final = 64  # bytes of two arrays that are compared before all are
@@ -129,26 +127,13 @@ class Kernels:
             s = Schedule(func)
             if self.scheduled:
                 s = default_schedule(func, self.machine, self.threads, constants)
+            layouts = s.layouts()
+            if free := [func.inputs[k].name for k in layouts if not constant[k]]:
+                raise InternalError(f"{free} are laid out, and no constants", op="lower")
             scheduled = with_slots(s.func, self.threads)
             named = scheduled.with_(name=f"{_identifier(label)}_{len(self._made)}")
-            found = self._made[key] = Kernel(named, s.text(), _layouts(s, constants))
+            found = self._made[key] = Kernel(named, s.text(), layouts)
         return found
-
-
-def _layouts(s: Schedule, constants: frozenset[str]) -> dict[int, tuple[Layout, ...]]:
-    """The forms that a schedule gave to parameters, in the order in which it did, by position."""
-    positions = {p.name: k for k, p in enumerate(s.func.params)}
-    out: dict[int, tuple[Layout, ...]] = {}
-    for step in s.trace:
-        match step.arguments:
-            case (str(name), tuple(dims), tuple(shape)) if step.move == "layout":
-                if name not in positions:
-                    continue
-                if name not in constants:
-                    raise InternalError(f"{name} is no constant, but is laid out", op="lower")
-                form = tuple(map(str, dims)), tuple(int(str(d)) for d in shape)
-                out[positions[name]] = (*out.get(positions[name], ()), form)
-    return out
 
 
 # ------------------------------------------------------------------------------------- constants

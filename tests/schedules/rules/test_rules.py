@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from planish.compiler.dtypes import from_numpy
 from planish.compiler.graph.ir import Array, tensor
+from planish.compiler.graph.prepack import relayout
 from planish.compiler.loop import te
 from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.interpret import interpret
@@ -22,7 +24,8 @@ from planish.compiler.machine import Machine
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.registry import load_operators
 from planish.schedules.rules import default_schedule
-from planish.schedules.schedule import parse_trace, replay
+from planish.schedules.schedule import Schedule, parse_trace, replay
+from planish.schedules.space import Space
 
 load_operators()
 
@@ -61,11 +64,35 @@ def loops_of(op: Op, arrays: list[Array | None]) -> Function:
 @pytest.mark.parametrize(("op", "arrays", "machine", "threads"), list(samples()))
 def test_default_schedule(op: Op, arrays: list[Array | None], machine: Machine, threads: int):
     func = loops_of(op, arrays)
-    s = default_schedule(func, machine, threads)
+    means(func, default_schedule(func, machine, threads), arrays)
+
+
+@pytest.mark.parametrize(("op", "arrays", "machine", "threads"), list(samples()))
+def test_points_of_the_space(op: Op, arrays: list[Array | None], machine: Machine, threads: int):
+    """The plain schedule, random ones, those beside the default one, and mixtures."""
+    func = loops_of(op, arrays)
+    pick = Random(op.name)
+    space = Space(func, machine, threads, frozenset(p.name for p in func.inputs[1:]))
+    default = space.default()
+    some = [default, space.plain(), space.random(pick), space.mutated(default, pick)]
+    some.append(space.crossed(some[1], some[2], pick) if some[1] and some[2] else None)
+    for point in {p.schedule.text(): p for p in some if p is not None}.values():
+        again = space.point(point.decisions)
+        assert again.schedule.trace == point.schedule.trace
+        assert again.options == point.options
+        means(func, point.schedule, arrays)
+
+
+def means(func: Function, s: Schedule, arrays: list[Array | None]) -> None:
+    """A schedule is well formed, replays, and leaves the function's meaning as it is."""
     verify(s.func)
     assert show(replay(func, parse_trace(s.text())).func) == show(s.func)
     inputs = [x for x in arrays if x is not None]
-    for found, wanted in zip(interpret(s.func, inputs), interpret(func, inputs), strict=True):
+    formed = list(inputs)
+    for k, forms in s.layouts().items():
+        for dims, shape in forms:
+            formed[k] = relayout(formed[k], dims, shape)
+    for found, wanted in zip(interpret(s.func, formed), interpret(func, inputs), strict=True):
         assert found.dtype == wanted.dtype
         if wanted.dtype.kind in "iub":
             np.testing.assert_array_equal(found, wanted)

@@ -1,0 +1,75 @@
+"""Decisions: what a rule may choose, each by a name, with the options there are.
+
+A rule is a program that asks. Answered by its own estimates it makes the default schedule; answered
+otherwise, another point of the same space. What was asked, with its options, is remembered in
+order; a question may depend on earlier answers, so that every point is made by the rule itself and
+no option is ever offered that makes no sense with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias, TypeVar
+
+from planish.compiler.machine import Machine
+
+Option: TypeAlias = "int | str | tuple[int, ...]"
+T = TypeVar("T", bound="int | str | tuple[int, ...]")
+Decisions: TypeAlias = Mapping[str, Option]
+NONE: Final[Decisions] = {}
+
+
+@dataclass
+class Choices:
+    """Answers to a rule's questions.
+
+    ``given`` are answers by name: one that is no option of its question counts as not given. Other
+    questions get the rule's estimate or, if ``plain``, their first option, which is always the one
+    that does the least.
+    """
+
+    given: Decisions = field(default_factory=dict)
+    plain: bool = False
+    made: dict[str, Option] = field(default_factory=dict)
+    options: dict[str, tuple[Option, ...]] = field(default_factory=dict)
+
+    def begin(self, name: str, options: tuple[str, ...], answer: str) -> None:
+        """Forget what was asked; a first question, and its answer."""
+        self.made, self.options = {name: answer}, {name: options}
+
+    def pick(self, name: str, options: Sequence[T], estimate: T) -> T:
+        """The answer to a question; the estimate is an option, listed or not."""
+        every = tuple(options) if estimate in options else (*options, estimate)
+        asked, count = name, 1
+        while asked in self.options:  # the same question about another part
+            count += 1
+            asked = f"{name}.{count}"
+        answer = every[0] if self.plain else estimate
+        if asked in self.given:
+            answer = next((o for o in every if o == self.given[asked]), answer)
+        self.options[asked], self.made[asked] = tuple(every), answer
+        return answer
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a rule is told beside the function.
+
+    ``constants`` are parameters that are known at compile time and may be laid out at will;
+    ``part`` is put before the names of questions, where a function has several parts alike.
+    """
+
+    machine: Machine
+    threads: int = 1
+    constants: frozenset[str] = frozenset()
+    choices: Choices = field(default_factory=Choices)
+    part: str = ""
+
+    def pick(self, name: str, options: Sequence[T], estimate: T) -> T:
+        """The answer to a question; ``options`` begin with the one that does the least."""
+        return self.choices.pick(f"{self.part}.{name}" if self.part else name, options, estimate)
+
+    def about(self, part: str) -> Setting:
+        """The same for a part of the function."""
+        return replace(self, part=f"{self.part}.{part}" if self.part else part)

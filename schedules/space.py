@@ -1,0 +1,108 @@
+"""The space of a function's schedules: every point is what its rules make of some answers.
+
+A point is known by its decisions, and stored as its trace: that replays without the rule, also when
+the rule has changed. Search goes from point to point by other answers to single questions, and by
+answers of two points together; what follows from them the rule works out anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from planish.compiler.errors import ScheduleError
+from planish.compiler.loop.ir import Function
+from planish.compiler.machine import Machine
+
+from .choices import Choices, Decisions, Option
+from .rules import schedule
+from .schedule import Schedule
+
+TRIES = 16  # answers that are tried before a point counts as having no other beside it
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A schedule with the decisions that made it, and what else could have been decided."""
+
+    schedule: Schedule
+    decisions: Decisions
+    options: dict[str, tuple[Option, ...]]
+
+    def open(self) -> list[str]:
+        """The questions that have more than one answer."""
+        return [name for name, options in self.options.items() if len(options) > 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The schedules of a function on a machine, for so many threads.
+
+    ``constants`` are parameters that are known at compile time and may be laid out at will.
+    """
+
+    func: Function
+    machine: Machine
+    threads: int = 1
+    constants: frozenset[str] = frozenset()
+
+    def default(self) -> Point:
+        """The point of all estimates."""
+        return self._point(Choices())
+
+    def plain(self) -> Point:
+        """The point of all first options: nothing but what the rule does in any case."""
+        return self._point(Choices(plain=True))
+
+    def point(self, decisions: Decisions) -> Point:
+        """The point of given decisions; what they leave open is estimated.
+
+        Errors: ScheduleError if there is none.
+        """
+        return self._point(Choices(decisions))
+
+    def random(self, pick: Random) -> Point:
+        """A point all of whose decisions are drawn; the default one if none was found."""
+        found = self.default()
+        for name in list(found.options):
+            found = self._redecided(found, name, pick) or found
+        return found
+
+    def mutated(self, point: Point, pick: Random) -> Point | None:
+        """A point with another answer to one question; None if none was found."""
+        for _ in range(TRIES):
+            names = point.open()
+            if not names:
+                return None
+            if (found := self._redecided(point, pick.choice(names), pick)) is not None:
+                return found
+        return None
+
+    def crossed(self, a: Point, b: Point, pick: Random) -> Point | None:
+        """A point whose answers are each from one of two others; None if that is none."""
+        names = dict.fromkeys((*a.decisions, *b.decisions))
+        given = {}
+        for name in names:
+            first, second = (a, b) if pick.random() < 0.5 else (b, a)
+            source = first if name in first.decisions else second
+            given[name] = source.decisions[name]
+        return self._attempt(given)
+
+    def _redecided(self, point: Point, name: str, pick: Random) -> Point | None:
+        others = [o for o in point.options.get(name, ()) if o != point.decisions[name]]
+        if not others:
+            return None
+        found = self._attempt({**point.decisions, name: pick.choice(others)})
+        if found is None or found.schedule.trace == point.schedule.trace:
+            return None
+        return found
+
+    def _attempt(self, decisions: Decisions) -> Point | None:
+        try:
+            return self.point(decisions)
+        except ScheduleError:
+            return None
+
+    def _point(self, choices: Choices) -> Point:
+        s = schedule(self.func, self.machine, self.threads, self.constants, choices)
+        return Point(s, choices.made, choices.options)
