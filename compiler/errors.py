@@ -73,5 +73,9 @@ class RuntimeFault(PlanishError, RuntimeError):
     """A call of a compiled module that cannot be carried out."""
 
 
+class TuningError(PlanishError, RuntimeError):
+    """A tuning job or a log that cannot go on."""
+
+
 class InternalError(PlanishError, RuntimeError):
     """A fault of planish itself: please report it with the program that shows it."""

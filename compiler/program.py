@@ -213,6 +213,17 @@ class Failure:
     origin: str = ""
 
 
+How: TypeAlias = Literal["plain", "default", "tuned"]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """How a function came to its schedule, and the trace's text."""
+
+    how: How
+    trace: str
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """See the module's text."""
@@ -227,8 +238,7 @@ class Program:
     arena_bytes: Expr
     constraints: tuple[Expr, ...] = ()
     defaults: Mapping[str, Array] = field(default_factory=dict)
-    # For the report: how each function was scheduled (the trace's text).
-    traces: Mapping[str, str] = field(default_factory=dict)
+    schedules: Mapping[str, Scheduled] = field(default_factory=dict)  # of functions, by name
     bound: tuple[Var, ...] = ()
     heap: int = 0
     failures: tuple[Failure, ...] = ()

@@ -198,7 +198,8 @@ class Module:
         with self._lock:
             frames = list(self._all_frames)
             calls = self._past_calls + sum(f.calls for f in frames)
-        tuned = self.provenance.get("schedules", {})
+        functions = len({s.function for s in self.interface.steps})
+        tuned = sum(s.get("how") == "tuned" for s in self.provenance.get("schedules", {}).values())
         return {
             "calls": calls,
             "arena_bytes": self._arena_bytes,
@@ -209,10 +210,9 @@ class Module:
             "code_bytes": self.code.bytes,
             "shapes": len(self._planner),
             "steps": len(self.interface.steps),
-            "functions": len({s.function for s in self.interface.steps}),
-            "tuned": tuned.get("tuned", 0),
-            "transferred": tuned.get("transferred", 0),
-            "default": tuned.get("default", len({s.function for s in self.interface.steps})),
+            "functions": functions,
+            "tuned": tuned,
+            "default": functions - tuned,
             "threads": self.threads,
             "pool": asdict(self._pool.stats()),
         }

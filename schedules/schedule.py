@@ -36,13 +36,15 @@ from .edit import replace
 from .trace import Argument, Step, Trace, parse_trace, show_trace
 
 __all__ = [
-    "MOVES", "Layout", "Schedule", "Step", "Trace", "iterator_ranges", "move", "parse_trace",
-    "ranges", "replace", "replay", "show_loop",
+    "LANGUAGE", "MOVES", "Layout", "Schedule", "Step", "Trace", "iterator_ranges", "move",
+    "parse_trace", "ranges", "replace", "replay", "show_loop",
 ]  # fmt: skip
 
 P = ParamSpec("P")
 # A form of an array: where each of its elements goes, and the shape of the whole.
 Layout: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
+# The version of what moves mean: a trace is replayed only by the one that it was written under.
+LANGUAGE: Final = 1
 SHOWN: Final = 12  # lines of a loop in an error
 
 

@@ -459,9 +459,9 @@ def test_other_runtimes_that_fail(
 
 
 def test_json_has_no_infinity(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from planish.commands import _write_json
+    from planish.console import write_json
 
-    _write_json({"a": [float("inf"), np.float32("nan"), 1.5], "b": {"c": float("-inf")}})
+    write_json({"a": [float("inf"), np.float32("nan"), 1.5], "b": {"c": float("-inf")}})
     assert said(capsys) == {"a": [None, None, 1.5], "b": {"c": None}}
 
 

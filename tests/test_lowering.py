@@ -383,7 +383,7 @@ def test_equal_groups_share_a_kernel() -> None:
     found = program(built(layers(5)))
     assert len(found.steps) == 5
     assert len(found.functions) == 1
-    assert set(found.traces) == set(found.functions)
+    assert set(found.schedules) == set(found.functions)
 
 
 def test_symbols_of_kernels_are_those_of_their_groups() -> None:

@@ -46,6 +46,7 @@ from planish.schedules.schedule import Layout
 from .inner import CONDITION, LOOP_BYTES, Around, Inner, LoopSteps, branch
 from .lowering import (
     Arrays,
+    Chooser,
     Constants,
     Kernel,
     Kernels,
@@ -62,12 +63,19 @@ def compile_graph(
     threads: int = 1,
     optimize: bool = True,
     scheduled: bool = True,
+    tuned: Chooser = lambda *_: None,
 ) -> Program:
     """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node.
 
-    Without ``scheduled`` the kernels' loops stay plain.
+    Without ``scheduled`` the kernels' loops stay plain; ``tuned`` knows better schedules than the
+    default ones for some functions.
     """
-    kernels = Kernels(machine, threads, optimize, scheduled)
+    kernels = Kernels(machine, threads, optimize, scheduled, tuned)
+    return assembled(graph, kernels)
+
+
+def assembled(graph: Graph, kernels: Kernels) -> Program:
+    """The program of a graph, of kernels that are then there to be looked at."""
     return _Assembly(graph, _Common(kernels, graph.symbols)).program()
 
 
@@ -177,7 +185,7 @@ class _Assembly:
                 )
             ),
             graph.defaults,
-            {k.func.name: k.trace for k in self.kernels},
+            {k.func.name: k.schedule for k in self.kernels},
             tuple(common.bound),
             common.heap,
             tuple(common.failures),

@@ -41,9 +41,9 @@ def compile(
     ``target``: None is ``PLANISH_TARGET``, or this machine. ``dims`` fixes symbolic sizes by
     their names, as they are printed or as the model has them. ``threads`` is what a call may use
     at most; None: all that the process may use. ``logs``: None is the shipped tuning logs and
-    ``PLANISH_LOGS``, ``[]`` none; they have no effect yet, and neither has ``accuracy="strict"``,
-    since nothing inexact is done by default. ``optimize=False`` runs every node as a plain function
-    of its own. ``progress`` is told what is being done.
+    ``PLANISH_LOGS``, ``[]`` none, a list exactly those files. ``accuracy="strict"`` has no effect
+    yet, since nothing inexact is done by default. ``optimize=False`` runs every node as a plain
+    function of its own. ``progress`` is told what is being done.
 
     Errors: ParseError for a file that cannot be read or is no ONNX model; ImportModelError for what
     is not supported in one; CodegenError for what cannot be compiled; TypeCheckError for options
@@ -53,10 +53,10 @@ def compile(
     if CONFIG.time:
         say = timed(say)
     _check_options(dims, threads, dtype, accuracy)
-    _check_logs(logs)
     machine_target = resolve_target(target)
+    found = tuning_logs(machine_target, logs)
     graph = import_graph(model, dims, say)
-    module = compile_imported(graph, machine_target, threads, optimize, accuracy, say)
+    module = compile_imported(graph, machine_target, threads, optimize, accuracy, say, found)
     say("")
     return module
 
@@ -83,12 +83,13 @@ def compile_imported(
     optimize: bool = True,
     accuracy: str = "default",
     say: Progress = lambda _: None,
+    logs: Sequence[Path] = (),
 ) -> Module:
-    """The module of a graph.
+    """The module of a graph, with the schedules that logs have for its functions.
 
     Errors: CodegenError if it cannot be compiled.
     """
-    program = make_program(graph, target, threads, optimize, say)
+    program = make_program(graph, target, threads, optimize, say, logs)
     code = target.code(program, say)
     provenance = {
         "planish": __version__,
@@ -96,7 +97,7 @@ def compile_imported(
         "python": platform.python_version(),
         "optimize": optimize,
         "accuracy": accuracy,
-        "traces": dict(program.traces),
+        "schedules": {k: {"how": s.how, "trace": s.trace} for k, s in program.schedules.items()},
     }
     return assemble(program, code, threads, provenance)
 
@@ -128,11 +129,20 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_logs(logs: Sequence[str | Path] | None) -> None:
-    """Whether the tuning logs are there; schedules are the default ones with or without them."""
-    for log in CONFIG.logs if logs is None else logs:
-        if not Path(log).is_file():
+def tuning_logs(target: Target, logs: Sequence[str | Path] | None) -> tuple[Path, ...]:
+    """The tuning logs that a compilation uses: those given, or the shipped and the user's own.
+
+    Errors: TypeCheckError for one that is not there.
+    """
+    given = tuple(map(Path, CONFIG.logs if logs is None else logs))
+    for log in given:
+        if not log.is_file():
             raise TypeCheckError(f"there is no tuning log {log}", op="compile")
+    if logs is not None:
+        return given
+    from planish.tuning import shipped_logs
+
+    return (*shipped_logs(target), *given)
 
 
 def resolve_target(target: str | Target | None) -> Target:
@@ -174,16 +184,28 @@ def optimized(graph: Graph, target: Target, say: Progress = lambda _: None) -> G
 
 
 def make_program(
-    graph: Graph, target: Target, threads: int | None, optimize: bool, say: Progress
+    graph: Graph,
+    target: Target,
+    threads: int | None,
+    optimize: bool,
+    say: Progress,
+    logs: Sequence[Path] = (),
 ) -> Program:
     """The program of a graph: fused, scheduled for so many threads, placed."""
     from planish.assembly import compile_graph
+    from planish.tuning import Tuned
 
     if optimize:
         graph = optimized(graph, target, say)
     say("scheduling")
-    most = threads or CONFIG.threads or _threads_of(target)
-    return with_work(compile_graph(graph, target.machine, most, optimize, target.scheduled))
+    most = threads_for(target, threads)
+    tuned = Tuned(logs, target, most)
+    return with_work(compile_graph(graph, target.machine, most, optimize, target.scheduled, tuned))
+
+
+def threads_for(target: Target, threads: int | None) -> int:
+    """How many threads schedules are made for."""
+    return threads or CONFIG.threads or _threads_of(target)
 
 
 def _threads_of(target: Target) -> int:

@@ -112,6 +112,53 @@ def build_parser() -> argparse.ArgumentParser:
     sub = command("target", "print what this machine, or another target, is")
     sub.add_argument("--target", metavar="T", help="a target, such as `llvm -mcpu=znver4`")
 
+    sub = command("tune", "search for faster schedules of a model's functions on this machine")
+    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument(
+        "--budget", default="10m", metavar="TIME", help="such as 90s, 10m or 2h (default: 10m)"
+    )
+    sub.add_argument(
+        "--log", type=Path, required=True, metavar="FILE",
+        help="where records go; one that is there is gone on with",
+    )  # fmt: skip
+    sub.add_argument("--trials", type=int, metavar="N", help="at most so many candidates")
+    sub.add_argument(
+        "--tasks", default="", metavar="WORDS",
+        help="only functions whose names contain one of these, by commas",
+    )  # fmt: skip
+    sub.add_argument(
+        "--target-speed", type=float, metavar="MS", help="end when a call takes no longer"
+    )
+    sub.add_argument(
+        "--size", action="append", default=[], type=_dim, metavar="NAME=N",
+        help="the size at which to tune a dimension that stays open; may be repeated",
+    )  # fmt: skip
+    sub.add_argument("--start", default="default", choices=("default", "plain"),
+                     help="the schedules to begin with (default: default)")  # fmt: skip
+    sub.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
+    _choosing(sub)
+
+    sub = command("logs", "look into tuning logs, merge them, or learn from them")
+    actions = sub.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, help in (
+        ("list", "how many tasks and records logs hold"),
+        ("show", "the records of a task"),
+        ("best", "the best schedule of each task"),
+        ("merge", "write several logs as one"),
+        ("prune", "write a log without what is no longer used"),
+        ("fit", "train the cost model on logs, and write it"),
+    ):
+        action = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        action.add_argument("logs", type=Path, nargs="*", metavar="FILE",
+                            help="default: the shipped ones and PLANISH_LOGS")  # fmt: skip
+        if name in ("list", "show", "best"):
+            action.add_argument("--json", action="store_true", help="print the result as JSON")
+        if name == "show":
+            action.add_argument("--task", required=True, metavar="KEY", help="or how it begins")
+        if name in ("merge", "prune", "fit"):
+            action.add_argument("-o", "--output", type=Path, required=True, metavar="OUT")
+        action.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
+
     sub = command("ops", "list the operators that are supported, or those that a model needs")
     sub.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="an .onnx file")
 
@@ -121,6 +168,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _compiling(sub: argparse.ArgumentParser) -> None:
     """The options of everything that compiles."""
+    _choosing(sub)
+    logs = sub.add_mutually_exclusive_group()
+    logs.add_argument(
+        "--log", action="append", type=Path, metavar="FILE",
+        help="a tuning log to use, instead of the shipped ones; may be repeated",
+    )  # fmt: skip
+    logs.add_argument("--no-logs", action="store_true", help="default schedules only")
+    sub.add_argument("--no-optimize", action="store_true", help="every node a function of its own")
+
+
+def _choosing(sub: argparse.ArgumentParser) -> None:
+    """What code is made for."""
     sub.add_argument(
         "--target", metavar="T", help="such as `llvm -mcpu=znver4` (default: this CPU)"
     )
@@ -136,14 +195,6 @@ def _compiling(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--threads", type=int, metavar="N", help="at most; default: all that are allowed"
     )
-    logs = sub.add_mutually_exclusive_group()
-    logs.add_argument(
-        "--log", action="append", type=Path, metavar="FILE", help="a tuning log (no effect yet)"
-    )
-    logs.add_argument(
-        "--no-logs", action="store_true", help="default schedules only (as without logs, for now)"
-    )
-    sub.add_argument("--no-optimize", action="store_true", help="every node a function of its own")
 
 
 def _dim(text: str) -> tuple[str, int]:
@@ -161,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = all("=" in word and word[0] != "-" for word in rest)
         hint = "\n  hint: repeat --dim before each size" if again else ""
         parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
-    from planish import commands
+    from planish import commands, tuning_commands
 
     actions: dict[str, Callable[[argparse.Namespace, Progress], int]] = {
         "compile": commands.compile_model,
@@ -170,6 +221,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "verify": commands.verify,
         "show": commands.show,
         "target": commands.target,
+        "tune": tuning_commands.tune,
+        "logs": tuning_commands.logs,
         "ops": commands.ops,
         "env": commands.env,
     }

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from planish.compiler.config import CONFIG
-from planish.compiler.errors import ParseError, TypeCheckError
+from planish.compiler.errors import TypeCheckError
+from planish.console import (
+    check_writable,
+    counted,
+    given_dims,
+    in_bytes,
+    is_onnx,
+    refuse_module,
+    wrapped,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from planish.bench import StepTime, Timing
@@ -28,19 +35,19 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 _ROWS_SHOWN = 30
-_MANIFEST = b"manifest.json"
 
 
 def compile_model(args: Namespace, say: Progress) -> int:
     """``planish compile``."""
-    _check_writable(args.output, args.model)
+    check_writable(args.output, args.model)
     module = _compiled(args, say)
     say(f"writing {args.output}")
     module.save(args.output)
     size = args.output.stat().st_size
-    functions = len(module.provenance.get("traces", {}))
+    schedules = module.provenance.get("schedules", {})
+    functions = len(schedules)
     if args.json:
-        _write_json(
+        write_json(
             {
                 "output": str(args.output),
                 "bytes": size,
@@ -49,38 +56,73 @@ def compile_model(args: Namespace, say: Progress) -> int:
                 "inputs": [str(p) for p in module.inputs],
                 "outputs": [str(p) for p in module.outputs],
                 "target": str(module.target),
-                **({"schedules": module.provenance.get("traces", {})} if args.report else {}),
+                **({"schedules": _scheduled(module)} if args.report else {}),
             }
         )
         return 0
-    steps = _count(len(module.interface.steps), "step")
-    _write(f"{args.output}: {_bytes(size)}, {_count(functions, 'function')} in {steps}")
+    steps = counted(len(module.interface.steps), "step")
+    write(f"{args.output}: {in_bytes(size)}, {counted(functions, 'function')} in {steps}")
     for port in module.inputs:
-        _write(f"  in   {port}{'  (has a default)' if port.default else ''}")
+        write(f"  in   {port}{'  (has a default)' if port.default else ''}")
     for port in module.outputs:
-        _write(f"  out  {port}")
+        write(f"  out  {port}")
     if args.report:
-        for name, trace in module.provenance.get("traces", {}).items():
-            _write(f"\n{name}: default schedule")
-            _write("\n".join(f"    {line}" for line in trace.splitlines()) or "    (plain loops)")
+        for name, s in _scheduled(module).items():
+            time = f", {s['microseconds']:.1f} us a call" if "microseconds" in s else ""
+            write(f"\n{name}: {s['how']} schedule{time}")
+            trace = s["trace"].splitlines()
+            write("\n".join(f"    {line}" for line in trace) or "    (plain loops)")
+        write(f"\n{_summary(_scheduled(module))}")
     return 0
+
+
+def _scheduled(module: Module) -> dict[str, dict[str, Any]]:
+    """How each function was scheduled and, where this machine can run it, how long it takes.
+
+    The time is that of all its calls in a run on inputs that are made up.
+    """
+    from planish.arrays import fitting_sizes, made_up
+
+    out = {name: dict(s) for name, s in module.provenance.get("schedules", {}).items()}
+    if module.target.missing:
+        return out
+    inputs = made_up(module.inputs, fitting_sizes(module.interface, {}, module.defaults))
+    for name in out:
+        out[name]["microseconds"] = 0.0
+    for step, times in zip(module.interface.steps, module.profile(inputs, 5), strict=True):
+        if step.function in out:
+            out[step.function]["microseconds"] += float(times.min()) / 1e3
+    return out
+
+
+def _summary(schedules: Mapping[str, Mapping[str, Any]]) -> str:
+    """How much of the time goes to functions of each kind of schedule."""
+    kinds = dict.fromkeys(s["how"] for s in schedules.values())
+    total = sum(s.get("microseconds", 0.0) for s in schedules.values())
+    parts = []
+    for kind in kinds:
+        of_kind = [s for s in schedules.values() if s["how"] == kind]
+        spent = sum(s.get("microseconds", 0.0) for s in of_kind)
+        share = f", {spent / total:.0%} of the time" if total else ""
+        parts.append(f"{kind}: {counted(len(of_kind), 'function')}{share}")
+    return "; ".join(parts)
 
 
 def run(args: Namespace, say: Progress) -> int:
     """``planish run``."""
     from planish.arrays import by_names, inputs_from, write_npz
 
-    _check_writable(args.output, args.model, args.inputs)
+    check_writable(args.output, args.model, args.inputs)
     module = _module(args, say)
     inputs = inputs_from(args.inputs, module.inputs)
     say("running")
     outputs = by_names(module.run(inputs))
     write_npz(args.output, outputs)
     if args.json:
-        _write_json({n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()})
+        write_json({n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()})
     else:
         for name, array in outputs.items():
-            _write(f"{name}: {array.dtype}{list(array.shape)}")
+            write(f"{name}: {array.dtype}{list(array.shape)}")
     return 0
 
 
@@ -91,7 +133,7 @@ def bench(args: Namespace, say: Progress) -> int:
     if args.seconds <= 0:
         raise TypeCheckError("--seconds must be more than 0")
     against = [name.strip() for name in args.against.split(",") if name.strip()]
-    if against and not _is_onnx(args.model):
+    if against and not is_onnx(args.model):
         raise TypeCheckError(
             f"{args.model} is no model that other runtimes can read",
             hint="bench the .onnx file for --against",
@@ -116,7 +158,7 @@ def bench(args: Namespace, say: Progress) -> int:
         limits = best_of(measure_limits(module.threads), measure_limits(module.threads))
         profile = profile_steps(module, inputs, limits)
     if args.json:
-        _write_json(
+        write_json(
             {
                 "threads": module.threads,
                 "seconds": {t.name: asdict(t) for t in timings},
@@ -137,11 +179,11 @@ def verify(args: Namespace, say: Progress) -> int:
     from planish.verify import check_oracle, onnxruntime_oracle, reference_oracle
     from planish.verify import verify as compare
 
-    check_oracle(args.against, _is_onnx(args.model))
+    check_oracle(args.against, is_onnx(args.model))
     if not args.tolerance >= 0:
         raise TypeCheckError(f"--tolerance is {args.tolerance}, and must not be negative")
     target = build.resolve_target(args.target)
-    graph = build.import_graph(args.model, _dims(args), say)
+    graph = build.import_graph(args.model, given_dims(args), say)
 
     def make(g: Graph, optimize: bool) -> Module:
         return build.compile_imported(g, target, args.threads, optimize and not args.no_optimize)
@@ -157,15 +199,15 @@ def verify(args: Namespace, say: Progress) -> int:
     )
     report = compare(graph, oracle, inputs, make, args.tolerance, say)
     if args.json:
-        _write_json({"right": report.right, **asdict(report)})
+        write_json({"right": report.right, **asdict(report)})
         return 0 if report.right else 1
     for d in report.outputs:
         mark = "right" if d.right else "WRONG"
-        _write(f"{mark}  {d.name}: off by {d.error:.1e} of its largest value {d.what}".rstrip())
+        write(f"{mark}  {d.name}: off by {d.error:.1e} of its largest value {d.what}".rstrip())
     if not report.right:
         if report.value is not None:
-            _write(f"\nfirst value that is off: {report.value.name}, by {report.value.error:.1e}")
-        _write(f"    {report.node}\ncause: {report.blame}")
+            write(f"\nfirst value that is off: {report.value.name}, by {report.value.error:.1e}")
+        write(f"    {report.node}\ncause: {report.blame}")
     return 0 if report.right else 1
 
 
@@ -187,20 +229,20 @@ def show(args: Namespace, say: Progress) -> int:
     from planish.build import resolve_target
     from planish.show import stage_text
 
-    _refuse_module(args.model)
+    refuse_module(args.model)
     say(f"making the stage {args.stage}")
     text = stage_text(
         args.model,
         args.stage,
         resolve_target(args.target),
-        _dims(args),
+        given_dims(args),
         args.threads,
         not args.no_optimize,
     )
     if args.json:
-        _write_json({"stage": args.stage, "text": text})
+        write_json({"stage": args.stage, "text": text})
     else:
-        _write(text)
+        write(text)
     return 0
 
 
@@ -231,13 +273,13 @@ def target(args: Namespace, _: Progress) -> int:
     else:
         facts["threads"] = available_cpus()
     if args.json:
-        _write_json(facts)
+        write_json(facts)
     else:
         guesses = facts.pop("assumed", ())
         for name, value in facts.items():
             text = ", ".join(value) or "nothing" if isinstance(value, list) else value
             note = "  (assumed)" if name in guesses else ""
-            _write(f"{name.replace('_', ' '):17} {text}{note}")
+            write(f"{name.replace('_', ' '):17} {text}{note}")
     return 0
 
 
@@ -248,60 +290,45 @@ def ops(args: Namespace, say: Progress) -> int:
     if args.model is None:
         known, own = onnx_operators(), own_operators()
         if args.json:
-            _write_json({"onnx": [asdict(o) for o in known], "planish": [asdict(o) for o in own]})
+            write_json({"onnx": [asdict(o) for o in known], "planish": [asdict(o) for o in own]})
         else:
             _write_operators(known)
-            _write("\noperators of planish, into which a model is translated:")
-            _write(_wrapped(o.name for o in own))
+            write("\noperators of planish, into which a model is translated:")
+            write(wrapped(o.name for o in own))
         return 0
-    _refuse_module(args.model)
+    refuse_module(args.model)
     say("reading the model")
     found = needs(args.model)
     if args.json:
-        _write_json({"supported": found.supported, **asdict(found)})
+        write_json({"supported": found.supported, **asdict(found)})
     else:
         _write_needs(found.operators)
-        _write(f"\nnot supported\n{found.error}" if found.error else "\nall of it is supported")
+        write(f"\nnot supported\n{found.error}" if found.error else "\nall of it is supported")
     return 0 if found.supported else 1
 
 
 def env(args: Namespace, _: Progress) -> int:
     """``planish env``."""
     if args.json:
-        _write_json({v.name: {"value": v.text or None, "help": v.help} for v in CONFIG})
+        write_json({v.name: {"value": v.text or None, "help": v.help} for v in CONFIG})
     else:
         for variable in CONFIG:
-            _write(f"{variable.name:16} {variable.help}")
-            _write(f"{'':16} {f'is {variable.text}' if variable.text else 'is not set'}")
+            write(f"{variable.name:16} {variable.help}")
+            write(f"{'':16} {f'is {variable.text}' if variable.text else 'is not set'}")
     return 0
 
 
 # ---------------------------------------------------------------------------------------- pieces
 
 
-def _is_onnx(path: Path) -> bool:
-    """Whether it is not a module file; those are zips that begin with a manifest."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(30 + len(_MANIFEST))
-            return not (head.startswith(b"PK\3\4") and head.endswith(_MANIFEST))
-    except OSError as error:
-        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _refuse_module(path: Path) -> None:
-    if not _is_onnx(path):
-        raise TypeCheckError(f"{path} is already compiled", hint="give the .onnx file")
-
-
 def _compiled(args: Namespace, say: Progress) -> Module:
     from planish.build import compile
 
-    _refuse_module(args.model)
+    refuse_module(args.model)
     return compile(
         args.model,
         target=args.target,
-        dims=_dims(args),
+        dims=given_dims(args),
         threads=args.threads,
         logs=[] if args.no_logs else args.log,
         optimize=not args.no_optimize,
@@ -311,7 +338,7 @@ def _compiled(args: Namespace, say: Progress) -> Module:
 
 def _module(args: Namespace, say: Progress) -> Module:
     """The module of a model or module file."""
-    if _is_onnx(args.model):
+    if is_onnx(args.model):
         return _compiled(args, say)
     from planish.runtime.file import load
 
@@ -333,24 +360,12 @@ def _inputs(args: Namespace, module: Module) -> dict[str, Any]:
 
     if args.inputs is not None:
         return inputs_from(args.inputs, module.inputs)
-    dims = {} if _is_onnx(args.model) else _printed_dims(_dims(args), module.interface.symbols)
+    dims = {} if is_onnx(args.model) else _printed_dims(given_dims(args), module.interface.symbols)
     sizes = fitting_sizes(module.interface, dims, module.defaults)
     if guessed := [f"{name}={size}" for name, size in sizes.items() if name not in dims]:
         names = ", ".join(guessed)
         sys.stderr.write(f"planish: sizes made up: {names} (--dim NAME=N sets one)\n")
     return made_up(module.inputs, sizes)
-
-
-def _dims(args: Namespace) -> dict[str, int]:
-    """The sizes given.
-
-    Errors: TypeCheckError for one that is given twice.
-    """
-    dims: dict[str, int] = {}
-    for name, size in args.dim:
-        if dims.setdefault(name, size) != size:
-            raise TypeCheckError(f"--dim gives {name!r} two sizes: {dims[name]} and {size}")
-    return dims
 
 
 def _printed_dims(dims: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int]:
@@ -373,75 +388,18 @@ def _printed_dims(dims: Mapping[str, int], symbols: Sequence[str]) -> dict[str, 
     return out
 
 
-def _check_writable(path: Path, *read: Path) -> None:
-    """Whether a file can be written there, as far as that can be told before it is.
-
-    It must be none of those that are read, by whatever name.
-    """
-    if path.is_dir():
-        raise ParseError(f"{path} cannot be written: Is a directory")
-    if not path.parent.is_dir():
-        raise ParseError(f"{path} cannot be written: No such file or directory")
-    for other in read:
-        if path.exists() and other.exists() and path.samefile(other):
-            raise ParseError(
-                f"{path} cannot be written: it is what is read", hint="give -o another name"
-            )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _bytes(size: float) -> str:
-    unit = "kB" if size < 1e6 else "MB"
-    return f"{size / (1e3 if unit == 'kB' else 1e6):.1f} {unit}"
-
-
-def _wrapped(words: Iterable[str]) -> str:
-    from textwrap import fill
-
-    return fill(" ".join(words), 96, initial_indent="    ", subsequent_indent="    ")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _write_json(value: Mapping[str, Any]) -> None:
-    _write(json.dumps(_finite(value), indent=1, default=_plain, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    """The same without what JSON has no number for: None instead."""
-    match value:
-        case Mapping():
-            return {key: _finite(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_finite(each) for each in value]
-        case np.generic():
-            return _finite(value.item())
-        case float() if not isfinite(value):
-            return None
-    return value
-
-
-def _plain(value: Any) -> Any:
-    return str(value)
-
-
 def _write_timings(timings: Sequence[Timing], threads: int) -> None:
     short = min(t.median for t in timings) < 1e-3
     unit, scale = ("microseconds", 1e6) if short else ("milliseconds", 1e3)
-    _write(f"{_count(threads, 'thread')}, {unit} of a call")
-    _write(f"{'':14}{'median':>10}{'best':>10}{'p90':>10}{'calls':>8}{'speed':>9}")
+    write(f"{counted(threads, 'thread')}, {unit} of a call")
+    write(f"{'':14}{'median':>10}{'best':>10}{'p90':>10}{'calls':>8}{'speed':>9}")
     ours = timings[0].median
     for t in timings:
         speed = "" if t is timings[0] else f"{t.median / ours:8.2f}x"
         times = "".join(f"{scale * x:10.2f}" for x in (t.median, t.best, t.p90))
-        _write(f"{t.name:14}{times}{t.calls:8}{speed:>9}".rstrip())
+        write(f"{t.name:14}{times}{t.calls:8}{speed:>9}".rstrip())
     if len(timings) > 1:
-        _write("speed: of planish, over that runtime's")
+        write("speed: of planish, over that runtime's")
 
 
 def _write_operators(known: Sequence[OnnxOperator]) -> None:
@@ -449,9 +407,9 @@ def _write_operators(known: Sequence[OnnxOperator]) -> None:
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
-    _write(f"operators of ONNX {onnx.__version__} (opset {newest}), with the opsets in which their")
-    _write("forms began; cases: how many of ONNX's tests pass, compiled (and on the interpreter)")
-    _write(f"\n{'operator':28}{'cases':>9}  forms")
+    write(f"operators of ONNX {onnx.__version__} (opset {newest}), with the opsets in which their")
+    write("forms began; cases: how many of ONNX's tests pass, compiled (and on the interpreter)")
+    write(f"\n{'operator':28}{'cases':>9}  forms")
     for o in known:
         forms = [
             f"{title} {' '.join(map(str, versions))}"
@@ -463,7 +421,7 @@ def _write_operators(known: Sequence[OnnxOperator]) -> None:
             if versions
         ]
         why = f" ({o.why})" if o.missing else ""
-        _write(f"{o.name:28}{_passed(o.passed, o.cases):>9}  {'; '.join(forms)}{why}")
+        write(f"{o.name:28}{_passed(o.passed, o.cases):>9}  {'; '.join(forms)}{why}")
 
 
 def _passed(passed: Mapping[str, int], cases: int) -> str:
@@ -475,32 +433,30 @@ def _passed(passed: Mapping[str, int], cases: int) -> str:
 
 def _write_needs(operators: Sequence[Need]) -> None:
     said = {"handled": "yes", "expanded": "yes, by its definition", "function": "in the model"}
-    _write(f"{'operator':32}{'form':>5}{'nodes':>7}{'cases':>9}  supported")
+    write(f"{'operator':32}{'form':>5}{'nodes':>7}{'cases':>9}  supported")
     for o in operators:
         form = "" if o.version is None else str(o.version)
         cases = f"{o.passed}/{o.cases}" if o.cases else ""
         supported = said.get(o.how) or f"NO: {o.why}"
-        _write(f"{o.operator:32}{form:>5}{o.nodes:7}{cases:>9}  {supported}")
+        write(f"{o.operator:32}{form:>5}{o.nodes:7}{cases:>9}  {supported}")
 
 
 def _write_profile(profile: Sequence[StepTime], limits: Limits) -> None:
-    _write(
+    write(
         f"\nlimits here: {limits.flops / 1e9:.0f} GFLOP/s, reading {limits.read_bytes / 1e9:.0f}"
         f" GB/s, copying {limits.copy_bytes / 1e9:.0f} GB/s"
     )
-    _write(f"{'function':28}{'us':>10}{'share':>8}{'GFLOP/s':>10}{'GB/s':>8}{'limit':>8}  nodes")
+    write(f"{'function':28}{'us':>10}{'share':>8}{'GFLOP/s':>10}{'GB/s':>8}{'limit':>8}  nodes")
     ordered = sorted(profile, key=lambda s: -s.seconds)
     for s in ordered[:_ROWS_SHOWN]:
         nodes = ", ".join(s.origin)
         nodes = nodes if len(nodes) <= 60 else f"{nodes[:57]}..."
-        _write(
+        write(
             f"{s.function[:27]:28}{1e6 * s.seconds:10.1f}{100 * s.share:7.1f}%{s.gflops:10.1f}"
             f"{s.gbytes:8.1f}{100 * s.of_limit:7.0f}%  {nodes}"
         )
     if rest := ordered[_ROWS_SHOWN:]:
         seconds, share = sum(s.seconds for s in rest), sum(s.share for s in rest)
-        _write(f"{f'{len(rest)} others':28}{1e6 * seconds:10.1f}{100 * share:7.1f}%")
-    _write("limit: the least time for the work by the limits above, over the time taken; more than")
-    _write(
-        "       100 % means that data came from a cache, or that a way was found to do less work"
-    )
+        write(f"{f'{len(rest)} others':28}{1e6 * seconds:10.1f}{100 * share:7.1f}%")
+    write("limit: the least time for the work by the limits above, over the time taken; more than")
+    write("       100 % means that data came from a cache, or that a way was found to do less work")

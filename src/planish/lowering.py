@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -23,7 +23,7 @@ from planish.compiler.loop.lower import lower
 from planish.compiler.loop.slots import with_slots
 from planish.compiler.loop.text import show
 from planish.compiler.machine import Machine
-from planish.compiler.program import Place
+from planish.compiler.program import How, Place, Scheduled
 from planish.runtime.memory import aligned_copy
 from planish.schedules.rules import default_schedule
 from planish.schedules.schedule import Layout, Schedule
@@ -99,19 +99,39 @@ def _identifier(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A scheduled function; ``layouts`` are the forms in which it wants constant parameters."""
+    """A scheduled function; ``layouts`` are the forms in which it wants constant parameters.
+
+    ``plain`` is the function as it was, with the names of parameters that are ``constants``.
+    """
 
     func: Function
-    trace: str
+    schedule: Scheduled
     layouts: Mapping[int, tuple[Layout, ...]]
+    plain: Function
+    constants: frozenset[str]
+
+
+# How a function gets its schedule: from it and the names of known parameters.
+Chooser: TypeAlias = Callable[[Function, frozenset[str]], Schedule | None]
 
 
 class Kernels:
-    """Makes the kernels of a program; functions that are equal up to names share one."""
+    """Makes the kernels of a program; functions that are equal up to names share one.
 
-    def __init__(self, machine: Machine, threads: int, optimize: bool, scheduled: bool) -> None:
+    ``tuned`` gives the schedule of a function that was tuned, None for others.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        threads: int,
+        optimize: bool,
+        scheduled: bool,
+        tuned: Chooser = lambda *_: None,
+    ) -> None:
         self.machine, self.threads, self.optimize = machine, threads, optimize
         self.scheduled = scheduled and optimize
+        self._tuned = tuned
         self._made: dict[tuple[str, frozenset[str]], Kernel] = {}
 
     def __iter__(self) -> Iterator[Kernel]:
@@ -124,16 +144,22 @@ class Kernels:
         key = show(func), constants
         found = self._made.get(key)
         if found is None:
-            s = Schedule(func)
-            if self.scheduled:
-                s = default_schedule(func, self.machine, self.threads, constants)
+            s, how = self._scheduled(func, constants)
             layouts = s.layouts()
             if free := [func.inputs[k].name for k in layouts if not constant[k]]:
                 raise InternalError(f"{free} are laid out, and no constants", op="lower")
             scheduled = with_slots(s.func, self.threads)
             named = scheduled.with_(name=f"{_identifier(label)}_{len(self._made)}")
-            found = self._made[key] = Kernel(named, s.text(), layouts)
+            scheduled_as = Scheduled(how, s.text())
+            found = self._made[key] = Kernel(named, scheduled_as, layouts, func, constants)
         return found
+
+    def _scheduled(self, func: Function, constants: frozenset[str]) -> tuple[Schedule, How]:
+        if not self.scheduled:
+            return Schedule(func), "plain"
+        if (s := self._tuned(func, constants)) is not None:
+            return s, "tuned"
+        return default_schedule(func, self.machine, self.threads, constants), "default"
 
 
 # ------------------------------------------------------------------------------------- constants

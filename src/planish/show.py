@@ -126,5 +126,5 @@ def _scheduled(program: Program) -> Iterator[str]:
     for name, func in program.functions.items():
         origins = [step.origin for step in calls(program.steps) if step.function == name]
         heads = [f"# computes {', '.join(origin)}" for origin in dict.fromkeys(origins)]
-        trace = [f"#     {line}" for line in program.traces.get(name, "").splitlines()]
+        trace = [f"#     {line}" for line in program.schedules[name].trace.splitlines()]
         yield "\n".join([*heads, *trace, repr(func)])

@@ -30,7 +30,7 @@ def build() -> Callable[..., Module]:
             program.constants,
             defaults=program.defaults,
             threads=threads,
-            provenance={"traces": {}},
+            provenance={"schedules": {}},
         )
 
     return make

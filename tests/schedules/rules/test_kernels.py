@@ -117,7 +117,7 @@ def kernels(graph: Graph, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(lowering, "default_schedule", spy)
     program = compile_graph(run(graph, GRAPH_PASSES), machine, 2, True)
     assert len(found) == len(program.functions)
-    assert {k.s.text() for k in found} == set(program.traces.values())
+    assert {k.s.text() for k in found} == {x.trace for x in program.schedules.values()}
     return found
 
 

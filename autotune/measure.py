@@ -1,0 +1,334 @@
+"""Measuring candidates in processes of their own: built side by side, run one at a time.
+
+Whatever a candidate does to its process (a crash, an endless loop, all the memory there is) becomes
+an error of its record; the process is replaced, and nothing else is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from planish.compiler.errors import TuningError
+from planish.schedules.schedule import Trace
+from planish.schedules.trace import trace_to_json
+
+from .tasks import Task
+
+COMMAND: Final = (sys.executable, "-m", "planish.autotune.worker")
+START_SECONDS: Final = 60.0
+TASK_SECONDS: Final = 120.0
+BUILD_SECONDS: Final = 30.0
+RUN_SECONDS: Final = 20.0  # besides what the times themselves may take
+MEMORY: Final = 8 << 30  # bytes that a process may take beyond what it starts with
+RECYCLED_AFTER: Final = 200  # candidates: what a process may have leaked goes with it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a candidate may take, and how often it is measured.
+
+    One that is slower than the incumbent by the factor ``hopeless`` is not measured any further.
+    """
+
+    task_seconds: float = TASK_SECONDS
+    build_seconds: float = BUILD_SECONDS
+    run_seconds: float = RUN_SECONDS
+    memory: int = MEMORY
+    rounds: int = 5
+    hopeless: float = 1.5
+    recycled_after: int = RECYCLED_AFTER
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a candidate: times of single runs in seconds, or an error (see ``records``)."""
+
+    seconds: tuple[float, ...] = ()
+    error: str = ""
+    detail: str = ""
+    stopped: bool = False
+
+
+class Measurer(Protocol):
+    """Measures candidates of a task; one for another kind of machine has the same methods.
+
+    At ``until``, on the monotonic clock, it gives up: what is not measured then has no result.
+    """
+
+    until: float
+
+    def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
+        """What came of each candidate; ``incumbent`` is the time to beat, or infinity."""
+
+    def compare(
+        self, task: Task, old: Trace, new: Trace, rounds: int
+    ) -> tuple[Result, Result] | None:
+        """Times of two candidates, measured in turn."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class _Gone(Exception):
+    """The process has ended, or had to be ended; the kind of error that is."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.result = Result(error=kind, detail=detail)
+
+
+class _OutOfTime(Exception):
+    """The time of the whole job is over."""
+
+
+class _Process:
+    """One process: commands are sent, answers taken in the same order."""
+
+    def __init__(self, command: Sequence[str], limits: Limits, until: float) -> None:
+        self._limits, self._until = limits, until
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._child = subprocess.Popen(
+            [*command, str(limits.memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # an interrupt from the keyboard is not for it
+        )
+        self._buffer = b""
+        self.task = ""
+        self.candidates = 0
+        self._deadline = time.monotonic() + START_SECONDS
+        self._started = False
+
+    def send(self, command: dict[str, Any], seconds: float) -> None:
+        """Send a command, to be answered within so many seconds."""
+        if not self._started:
+            self.answer()
+            self._started = True
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(command).encode() + b"\n")
+            self._child.stdin.flush()
+        except OSError as error:
+            raise self._gone() from error
+        self._deadline = time.monotonic() + seconds
+
+    def answer(self) -> dict[str, Any]:
+        """The answer to the command that was sent last.
+
+        Errors: _Gone if the process ended before, or had to be ended.
+        """
+        assert self._child.stdout is not None
+        out = self._child.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                left = min(self._deadline, self._until) - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    self.end()
+                    if time.monotonic() >= self._until:
+                        raise _OutOfTime
+                    raise _Gone("timeout", "it took too long")
+                if not (some := os.read(out, 1 << 16)):
+                    raise self._gone()
+                self._buffer += some
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            self.end()
+            raise _Gone("crash", "its process answered nonsense") from error
+        return found if isinstance(found, dict) else {}
+
+    def ask(self, command: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a command and wait for the answer."""
+        self.send(command, seconds)
+        return self.answer()
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not read yet is of no interest
+                    pipe.close()
+
+    def _gone(self) -> _Gone:
+        status = self._child.wait()
+        self.end()
+        if status < 0:
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+            kind = "memory" if -status == signal.SIGKILL else "crash"
+            return _Gone(kind, f"its process was ended by the signal {name}")
+        return _Gone("crash", f"its process ended with status {status}")
+
+
+class LocalMeasurer:
+    """Measures on this machine, in a few processes. Used with ``with``, or closed."""
+
+    def __init__(
+        self, processes: int = 2, limits: Limits | None = None, command: Sequence[str] = COMMAND
+    ) -> None:
+        self.limits = limits or Limits()
+        self.until = float("inf")
+        self._command = command
+        self._processes: list[_Process | None] = [None] * max(1, processes)
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            if process is not None:
+                process.end()
+        self._processes = [None] * len(self._processes)
+
+    # ------------------------------------------------------------------------------ the work
+
+    def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
+        """What came of each candidate."""
+        out: list[Result | None] = [None] * len(traces)
+        built: list[tuple[int, int]] = []  # candidates that are ready, with their processes
+        try:
+            for first in range(0, len(traces), len(self._processes)):
+                some = range(first, min(len(traces), first + len(self._processes)))
+                for k, error in self._build(task, {k: traces[k] for k in some}).items():
+                    if error is None:
+                        built.append((k, k - first))
+                    out[k] = error
+            for k, slot in built:
+                out[k] = self._measured(task, k + 1, traces[k], slot, incumbent)
+            for slot in range(len(self._processes)):
+                self._forget(slot, [k + 1 for k, there in built if there == slot])
+        except _OutOfTime:
+            self.close()
+        return out
+
+    def _build(self, task: Task, traces: dict[int, Trace]) -> dict[int, Result | None]:
+        """Build each in a process of its own, all at the same time; None where that went well."""
+        out: dict[int, Result | None] = {}
+        sent = []
+        for slot, (k, trace) in enumerate(traces.items()):
+            try:
+                process = self._at(slot, task)
+                command = {"do": "build", "id": k + 1, "trace": trace_to_json(trace)}
+                process.send(command, self.limits.build_seconds)
+                sent.append((slot, k, process))
+            except _Gone as gone:
+                out[k] = self._lost(slot, gone)
+        for slot, k, process in sent:
+            try:
+                out[k] = _failed(process.answer())
+            except _Gone as gone:
+                out[k] = self._lost(slot, gone)
+        return out
+
+    def _measured(self, task: Task, id: int, trace: Trace, slot: int, incumbent: float) -> Result:
+        most = incumbent * self.limits.hopeless
+        limit = most if most < 1e9 else 1e9
+        rounds = self.limits.rounds
+        seconds = self.limits.run_seconds + (rounds + 2) * min(limit, self.limits.run_seconds)
+        try:
+            process = self._at(slot, task)
+            process.candidates += 1
+            command = {"do": "measure", "id": id, "rounds": rounds, "limit": limit}
+            answer = process.ask(command, seconds)
+            if answer.get("error") == "failed":  # its process has been replaced in between
+                build = {"do": "build", "id": id, "trace": trace_to_json(trace)}
+                answer = process.ask(build, self.limits.build_seconds)
+                answer = answer or process.ask(command, seconds)
+        except _Gone as gone:
+            return self._lost(slot, gone)
+        if (failed := _failed(answer)) is not None:
+            return failed
+        return Result(tuple(answer["seconds"]), stopped=bool(answer.get("stopped")))
+
+    def compare(
+        self, task: Task, old: Trace, new: Trace, rounds: int
+    ) -> tuple[Result, Result] | None:
+        """Times of two candidates, measured in turn in one process."""
+        try:
+            process = self._at(0, task)
+            for id, trace in ((1, old), (2, new)):
+                command = {"do": "build", "id": id, "trace": trace_to_json(trace)}
+                answer = process.ask(command, self.limits.build_seconds)
+                if (failed := _failed(answer)) is not None:
+                    return (failed, Result()) if id == 1 else (Result(), failed)
+            answer = process.ask(
+                {"do": "compare", "ids": [1, 2], "rounds": rounds},
+                (2 * rounds + 1) * self.limits.run_seconds,
+            )
+            if (failed := _failed(answer)) is not None:
+                return Result(), failed
+            self._forget(0, [1, 2])
+            a, b = (Result(tuple(times)) for times in answer["seconds"])
+            return a, b
+        except _Gone as gone:
+            return Result(), self._lost(0, gone)
+        except _OutOfTime:
+            self.close()
+            return None
+
+    # ------------------------------------------------------------------------------ processes
+
+    def _at(self, slot: int, task: Task) -> _Process:
+        """The process of a slot, ready for a task."""
+        process = self._processes[slot]
+        if process is not None and process.candidates >= self.limits.recycled_after:
+            process.end()
+            process = None
+        if process is None:
+            process = self._processes[slot] = _Process(self._command, self.limits, self.until)
+        if process.task != task.key:
+            command = {"do": "task", "task": replace(task, calls=1).to_json()}
+            answer = process.ask(command, self.limits.task_seconds)
+            if (failed := _failed(answer)) is not None:
+                raise TuningError(
+                    f"the default schedule of {task.label or task.key} fails: {failed.detail}",
+                    node=task.text,
+                )
+            process.task = task.key
+        return process
+
+    def _forget(self, slot: int, ids: Sequence[int]) -> None:
+        process = self._processes[slot]
+        if process is None or not ids:
+            return
+        try:
+            process.ask({"do": "forget", "ids": list(ids)}, self.limits.run_seconds)
+        except _Gone as gone:
+            self._lost(slot, gone)
+
+    def _lost(self, slot: int, gone: _Gone) -> Result:
+        self._processes[slot] = None
+        return gone.result
+
+
+def _failed(answer: dict[str, Any]) -> Result | None:
+    """The error of an answer, if it is one."""
+    if "error" not in answer:
+        return None
+    return Result(error=str(answer["error"]), detail=str(answer.get("detail", "")))

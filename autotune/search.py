@@ -1,0 +1,117 @@
+"""The search for a task's best schedule: evolution of points under the cost model.
+
+Each round proposes a few points to measure: most are the best by the model's score among children
+of good points and points drawn at random, some are taken whatever the model says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from planish.schedules.space import Point
+from planish.schedules.trace import Trace
+
+from .cost import Model, Sample
+from .features import Array, features
+from .tasks import Task
+
+ELITES: Final = 8  # measured points that have children
+POOL: Final = 32  # new points of a round among which the model chooses
+GENERATIONS: Final = 2
+EPSILON: Final = 0.2  # the part of a batch that the model has no say in
+CURIOSITY: Final = 0.3  # how much of what the model is unsure of counts for a point
+POOL_SECONDS: Final = 3.0
+
+
+@dataclass(eq=False)
+class Known:
+    """A point that was measured; infinite time: it failed."""
+
+    point: Point
+    time: float
+
+
+@dataclass(eq=False)
+class Search:
+    """The state of a task's search; ``start`` is the point that it begins with."""
+
+    task: Task
+    start: Point
+    pick: Random
+    known: list[Known] = field(default_factory=list)
+    tried: set[Trace] = field(default_factory=set)
+    samples: list[Sample] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tried.add(self.start.schedule.trace)
+
+    def propose(self, count: int, model: Model) -> list[Point]:
+        """So many new points to measure; fewer if no more are found."""
+        pool: dict[Trace, Point] = {}
+        parents = self._elites()
+        until = time.monotonic() + POOL_SECONDS
+        for generation in range(GENERATIONS):
+            goal = POOL * (generation + 1) // GENERATIONS
+            attempts = 0
+            while len(pool) < goal and attempts < 3 * POOL and time.monotonic() < until:
+                attempts += 1
+                child = self._child(parents)
+                if child is not None and child.schedule.trace not in self.tried:
+                    pool.setdefault(child.schedule.trace, child)
+            if generation + 1 < GENERATIONS and pool:
+                ranked = self._ranked(list(pool.values()), model)
+                parents = [*ranked[:ELITES], *parents[: ELITES // 2]]
+        ranked = self._ranked(list(pool.values()), model)
+        free = sum(self.pick.random() < EPSILON for _ in range(count))
+        chosen = ranked[: count - free]
+        rest = ranked[len(chosen) :]
+        self.pick.shuffle(rest)
+        chosen += rest[: count - len(chosen)]
+        self.tried.update(p.schedule.trace for p in chosen)
+        return chosen
+
+    def told(self, point: Point, seconds: float) -> None:
+        """What came of a point: its time, infinite if it failed."""
+        self.tried.add(point.schedule.trace)
+        self.known.append(Known(point, seconds))
+        self.samples.append(Sample(self.task.key, self.features(point), seconds))
+
+    def features(self, point: Point) -> Array:
+        """The features of a point."""
+        sizes = dict(zip((v.name for v in self.task.func.symbols), self.task.sizes, strict=True))
+        return features(point.schedule.func, self.task.target.machine, self.task.threads, sizes)
+
+    def _elites(self) -> list[Point]:
+        """The best points so far, the one that it began with among them."""
+        good = sorted((k for k in self.known if k.time < float("inf")), key=lambda k: k.time)
+        found = [k.point for k in good[:ELITES]]
+        return found if len(good) >= ELITES else [*found, self.start]
+
+    def _child(self, parents: Sequence[Point]) -> Point | None:
+        space, pick = self.task.space, self.pick
+        how = pick.random()
+        if how < 0.15:
+            return space.random(pick)
+        parent = pick.choice(parents)
+        if how < 0.4 and len(parents) > 1:
+            crossed = space.crossed(parent, pick.choice(parents), pick)
+            return crossed and (space.mutated(crossed, pick) if pick.random() < 0.5 else crossed)
+        child = space.mutated(parent, pick)
+        while child is not None and pick.random() < 0.35:
+            child = space.mutated(child, pick)
+        return child
+
+    def _ranked(self, points: list[Point], model: Model) -> list[Point]:
+        """Points by score, the best first; in random order where the model knows nothing."""
+        if not points:
+            return []
+        self.pick.shuffle(points)
+        score, unsure = model.score(np.stack([self.features(p) for p in points]))
+        order = np.argsort(-(score + CURIOSITY * unsure), kind="stable")
+        return [points[k] for k in order]

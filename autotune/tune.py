@@ -1,0 +1,328 @@
+"""A tuning job: the time there is goes to the task that gains most from it, until it is over.
+
+The state of a job is its log. Whenever it is stopped, it goes on from there: what was tried is not
+tried again, and what was best is where the search begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Final, Literal
+
+from planish.compiler.errors import PlanishError, ScheduleError, TuningError
+from planish.schedules.schedule import LANGUAGE, replay
+from planish.schedules.space import Point
+
+from .cost import CostModel, Model
+from .measure import LocalMeasurer, Measurer, Result
+from .records import Contents, Log, Record, now, read
+from .search import Search
+from .tasks import Task
+
+BATCH: Final = 8  # candidates of a round
+CONFIRMED_BY: Final = 7  # times of old and new, measured in turn
+PROMISING: Final = 0.98  # of the incumbent's time: what is worth being measured again
+LEAST_GAIN: Final = 1.01  # the middle ratio from which a new one replaces an old one
+HOPE: Final = 0.3  # the part of a task's time that its first round is expected to save
+FORGETS: Final = 0.6  # what is left of that hope after a round that saved nothing
+REPLAYED: Final = 400  # trials of earlier jobs from which the model learns again
+REPLAY_SHARE: Final = 0.05  # of the budget
+
+Start = Literal["default", "plain"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a job is to do.
+
+    It ends after ``budget`` seconds, after so many ``trials``, or when the tasks together take
+    ``enough`` seconds a call of the model; whatever is first. ``start``: the schedules to begin
+    with; from plain ones it cannot be told whether a result is better than the default, so that
+    compiling does not use it. ``seed`` decides all that is drawn.
+    """
+
+    budget: float = 600.0
+    trials: int | None = None
+    enough: float | None = None
+    start: Start = "default"
+    seed: int = 0
+    batch: int = BATCH
+    made: Mapping[str, str] = field(default_factory=dict)  # what records say of their making
+
+
+@dataclass(eq=False)
+class State:
+    """A task in a job: its best schedule, the time of a call of it, and what is hoped for."""
+
+    task: Task
+    search: Search
+    best: Point
+    seconds: float = float("inf")
+    first: float = float("inf")  # of the schedule that the job began with
+    trials: int = 0
+    rounds: int = 0
+    hope: float = HOPE
+    round_seconds: float = 2.0
+    dead: str = ""  # why nothing can be measured
+    confirmed: bool = False  # whether the best one is in the log
+
+    @property
+    def share(self) -> float:
+        """Seconds of the model's time that go to the task."""
+        return 0.0 if self.dead or self.seconds == float("inf") else self.seconds * self.task.calls
+
+    @property
+    def promise(self) -> float:
+        """Seconds of the model's time that a second of tuning is expected to save."""
+        return 0.0 if self.dead else self.share * self.hope / max(0.1, self.round_seconds)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a job stands; times are those of one call of the model, in seconds."""
+
+    spent: float
+    trials: int
+    seconds: float
+    first: float
+    expected: float  # if the job went on for ten minutes more
+    failures: Mapping[str, int]
+    states: Sequence[State]
+    label: str = ""  # of the task that was worked on
+    interrupted: bool = False
+
+
+class Job:
+    """One tuning job; ``run`` does it, and may be called from one thread only.
+
+    ``measurer`` and ``model`` can be others than ours. ``report`` is called after every round.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task],
+        log: str | Path,
+        options: Options | None = None,
+        *,
+        measurer: Measurer | None = None,
+        model: Model | None = None,
+        report: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        self.options = options or Options()
+        self.log = Log(log)
+        self.measurer = measurer or LocalMeasurer()
+        self.model = CostModel.shipped(self.options.seed) if model is None else model
+        self.report = report
+        self.failures: Counter[str] = Counter()
+        self.trials = 0
+        self._began = time.monotonic()
+        self._until = self._began + self.options.budget
+        self._last = ""
+        pick = Random(self.options.seed)
+        self.states = [self._state(task, pick) for task in tasks]
+        if not self.states:
+            raise TuningError("there is nothing to tune: the model has no function of its own")
+        self.measurer.until = self._until + 1.0
+
+    def run(self) -> Progress:
+        """Tune until the budget is spent, or someone interrupts it (Ctrl-C).
+
+        Errors: TuningError if the log cannot be written; what it holds by then is kept.
+        """
+        try:
+            self._resume(read([self.log.path]))
+            self._measure_first()
+            while self._goes_on():
+                state = max(self.states, key=lambda s: s.promise)
+                if state.promise <= 0:
+                    break
+                self._round(state)
+            return self.progress()
+        except KeyboardInterrupt:
+            return replace(self.progress(), interrupted=True)
+        finally:
+            self.measurer.close()
+            self.log.close()
+
+    def progress(self) -> Progress:
+        """Where the job stands."""
+        seconds = sum(s.share for s in self.states)
+        saved = sum(s.share * min(0.5, s.hope) for s in self.states)
+        reach = min(1.0, 600.0 / max(1.0, sum(s.round_seconds for s in self.states)))
+        return Progress(
+            time.monotonic() - self._began,
+            self.trials,
+            seconds,
+            sum(s.first * s.task.calls for s in self.states if s.share),
+            seconds - saved * reach,
+            dict(self.failures),
+            self.states,
+            self._last,
+        )
+
+    # -------------------------------------------------------------------------------- beginning
+
+    def _state(self, task: Task, pick: Random) -> State:
+        space = task.space
+        start = space.plain() if self.options.start == "plain" else space.default()
+        return State(task, Search(task, start, Random(pick.random())), start)
+
+    def _resume(self, contents: Contents) -> None:
+        """Take over what the log holds of these tasks."""
+        of = {s.task.key: s for s in self.states}
+        until = self._began + REPLAY_SHARE * self.options.budget
+        mine = [
+            r
+            for r in contents.records
+            if r.task in of and r.language == LANGUAGE and r.threads == of[r.task].task.threads
+            and r.target == of[r.task].task.target_key
+        ]  # fmt: skip
+        for r in mine:
+            state = of[r.task]
+            state.search.tried.add(r.trace)
+            if r.kind == "best" and self._began_alike(r) and (point := _replayed(state.task, r)):
+                state.best, state.confirmed = point, True
+        for r in [r for r in mine if r.kind == "trial"][-REPLAYED:]:
+            if time.monotonic() > until:
+                break
+            state = of[r.task]
+            if (point := _replayed(state.task, r)) is not None:
+                state.search.told(point, r.time)
+
+    def _began_alike(self, r: Record) -> bool:
+        return r.made.get("start", "default") == self.options.start
+
+    def _measure_first(self) -> None:
+        """Measure what each task begins with."""
+        for state in self.states:
+            if time.monotonic() >= self._until:
+                return
+            self.log.task(state.task)
+            began = time.monotonic()
+            try:
+                (result,) = self.measurer.results(
+                    state.task, [state.best.schedule.trace], float("inf")
+                )
+            except TuningError as error:
+                state.dead = str(error)
+                continue
+            if result is None:
+                return
+            self._take(state, state.best, result)
+            if result.error:
+                state.dead = f"{result.error}: {result.detail}"
+                continue
+            state.seconds = state.first = min(result.seconds)
+            state.round_seconds = max(1.0, 2 * (time.monotonic() - began))
+            self._tell(state)
+
+    # ----------------------------------------------------------------------------------- rounds
+
+    def _goes_on(self) -> bool:
+        options = self.options
+        if time.monotonic() >= self._until:
+            return False
+        if options.trials is not None and self.trials >= options.trials:
+            return False
+        seconds = sum(s.share for s in self.states)
+        return options.enough is None or seconds > options.enough
+
+    def _round(self, state: State) -> None:
+        """Propose, measure, learn; and measure again what seems to be better."""
+        began, before = time.monotonic(), state.seconds
+        count = self.options.batch
+        if self.options.trials is not None:
+            count = min(count, self.options.trials - self.trials)
+        points = state.search.propose(count, self.model)
+        if not points:
+            state.hope = 0.0  # there is no other schedule left
+            return
+        try:
+            traces = [p.schedule.trace for p in points]
+            results = self.measurer.results(state.task, traces, state.seconds)
+        except TuningError as error:
+            state.dead = str(error)
+            return
+        better: list[tuple[float, int]] = []
+        for k, (point, result) in enumerate(zip(points, results, strict=True)):
+            if result is None:
+                return
+            self._take(state, point, result)
+            if result.seconds and min(result.seconds) < PROMISING * state.seconds:
+                better.append((min(result.seconds), k))
+        for _, k in sorted(better)[:2]:
+            if self._confirmed(state, points[k]):
+                break
+        self.model.fit([s for each in self.states for s in each.search.samples])
+        state.rounds += 1
+        gain = 1 - state.seconds / before
+        state.hope = max(FORGETS * state.hope, min(0.5, gain))
+        spent = time.monotonic() - began
+        state.round_seconds = 0.5 * (state.round_seconds + spent) if state.rounds > 1 else spent
+        self._tell(state)
+
+    def _take(self, state: State, point: Point, result: Result) -> None:
+        """Note what came of a candidate."""
+        self.trials += 1
+        state.trials += 1
+        if result.error:
+            self.failures[result.error] += 1
+        seconds = min(result.seconds) if result.seconds else float("inf")
+        self.log.add(self._record("trial", state, point, result))
+        state.search.told(point, seconds)
+
+    def _confirmed(self, state: State, point: Point) -> bool:
+        """Whether a candidate replaces the best one: faster beyond noise, measured in turn."""
+        found = self.measurer.compare(
+            state.task, state.best.schedule.trace, point.schedule.trace, CONFIRMED_BY
+        )
+        if found is None or found[0].error or found[1].error:
+            return False
+        old, new = found
+        ratios = sorted(a / b for a, b in zip(old.seconds, new.seconds, strict=True))
+        if median(ratios) < LEAST_GAIN or ratios[1] <= 1.0:
+            return False
+        state.best, state.seconds, state.confirmed = point, min(new.seconds), True
+        self.log.add(self._record("best", state, point, new, old.seconds))
+        return True
+
+    def _record(
+        self,
+        kind: Literal["trial", "best"],
+        state: State,
+        point: Point,
+        result: Result,
+        before: tuple[float, ...] = (),
+    ) -> Record:
+        made = {"when": now(), **self.options.made}
+        if self.options.start != "default":
+            made["start"] = self.options.start
+        return Record(
+            kind, state.task.key, state.task.target_key, state.task.threads, state.task.sizes,
+            point.decisions, point.schedule.trace, result.seconds, result.error, result.detail,
+            result.stopped, before, made=made,
+        )  # fmt: skip
+
+    def _tell(self, state: State) -> None:
+        self._last = state.task.label
+        self.report(self.progress())
+
+
+def _replayed(task: Task, record: Record) -> Point | None:
+    """The point of a record: what its decisions make now, or its trace alone."""
+    try:
+        point = task.space.point(record.decisions)
+        if point.schedule.trace == record.trace:
+            return point
+    except ScheduleError:
+        pass
+    try:
+        return Point(replay(task.func, record.trace), record.decisions, {})
+    except PlanishError:  # an older rule's, which the moves of today do not allow
+        return None

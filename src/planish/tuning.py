@@ -1,0 +1,190 @@
+"""Tuning as the user sees it: from a model to its tasks, and from logs to schedules."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from planish.compiler.errors import ScheduleError, TypeCheckError
+from planish.version import __version__
+
+if TYPE_CHECKING:
+    from planish.autotune.records import Best
+    from planish.autotune.tasks import Task
+    from planish.autotune.tune import Progress
+    from planish.compiler.graph.ir import Graph
+    from planish.compiler.loop.ir import Function
+    from planish.compiler.program import AnyStep
+    from planish.schedules.schedule import Schedule
+    from planish.targets.target import Target
+
+SHIPPED: Final = Path(__file__).parent / "tuning_logs"
+UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+TIMES: Final = 16  # that a loop's body counts where only data tells how often it runs
+
+
+# -------------------------------------------------------------------------------------- using logs
+
+
+def shipped_logs(target: Target) -> tuple[Path, ...]:
+    """The logs for a target that come with planish."""
+    if not target.scheduled:
+        return ()
+    from planish.autotune.tasks import folder_of
+
+    return tuple(sorted((SHIPPED / folder_of(target)).glob("*.jsonl")))
+
+
+class Tuned:
+    """The schedules that logs have for functions, compiled for a target and so many threads."""
+
+    def __init__(self, logs: Sequence[Path], target: Target, threads: int) -> None:
+        self.logs, self.target, self.threads = logs, target, threads
+
+    @cached_property
+    def best(self) -> Best:
+        """What the logs say; read when it is first asked for."""
+        from planish.autotune.records import read_best
+
+        return read_best(self.logs)
+
+    def __call__(self, func: Function, constants: frozenset[str]) -> Schedule | None:
+        """The schedule of a canonical function; None if it was not tuned."""
+        if not self.logs:
+            return None
+        from planish.autotune.tasks import Task
+        from planish.schedules.schedule import replay
+
+        task = Task(func, constants, self.target, self.threads)
+        record = self.best.of(task.key, task.target_key, self.threads)
+        if record is None:
+            return None
+        try:
+            s = replay(func, record.trace)
+        except ScheduleError:  # of moves that have become stricter: the default is right
+            return None
+        names = [p.name for p in func.params]
+        return s if constants.issuperset(names[k] for k in s.layouts()) else None
+
+
+# ------------------------------------------------------------------------------------------- tasks
+
+
+def tasks_of(
+    graph: Graph,
+    target: Target,
+    threads: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> list[Task]:
+    """The tasks of an imported graph, that with the most calls first.
+
+    ``sizes`` are those of open dimensions, by name, at which functions are measured; they stay
+    right for all.
+    """
+    from planish.assembly import assembled
+    from planish.autotune.tasks import SIZE, Task
+    from planish.build import optimized, threads_for
+    from planish.lowering import Kernels
+
+    graph = optimized(graph, target)
+    most = threads_for(target, threads)
+    kernels = Kernels(target.machine, most, True, target.scheduled)
+    program = assembled(graph, kernels)
+    at = {v.name: (sizes or {}).get(v.name, SIZE) for v in (*program.symbols, *program.bound)}
+    calls: Counter[str] = Counter()
+    seen: dict[str, tuple[int, ...]] = {}
+    from planish.compiler.expr.evaluate import evaluate
+
+    for step, times in _calls(program.steps):
+        calls[step.function] += times
+        seen.setdefault(step.function, tuple(int(evaluate(e, at)) for e in step.symbols))
+    tasks = [
+        Task(k.plain, k.constants, target, most, seen[k.func.name], calls[k.func.name], k.func.name)
+        for k in kernels
+        if k.func.name in calls
+    ]
+    return sorted(tasks, key=lambda t: -t.calls)
+
+
+def _calls(steps: Sequence[AnyStep], times: int = 1) -> Iterator[tuple[Any, int]]:
+    """The calls of kernels, and how often each is done."""
+    from planish.compiler.expr.nodes import Const
+    from planish.compiler.program import Repeat, Step, inner
+
+    for step in steps:
+        if isinstance(step, Step):
+            yield step, times
+        again = times
+        if isinstance(step, Repeat):
+            known = isinstance(step.trip, Const)
+            again = times * (max(1, int(step.trip.value)) if known else TIMES)  # type: ignore[union-attr]
+        for some in inner(step):
+            yield from _calls(some, again)
+
+
+# ------------------------------------------------------------------------------------------ tuning
+
+
+def seconds_of(budget: str | float) -> float:
+    """The seconds of a budget: a number of them, or "90s", "10m", "2h".
+
+    Errors: TypeCheckError for anything else.
+    """
+    if isinstance(budget, int | float) and not isinstance(budget, bool) and budget > 0:
+        return float(budget)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None
+    if found is None or float(found[1]) <= 0:
+        raise TypeCheckError(
+            f"the budget {budget!r} is no time", op="tune", hint="such as 90s, 10m or 2h"
+        )
+    return float(found[1]) * UNITS[found[2]]
+
+
+def tune(
+    model: Any,
+    budget: str | float = "10m",
+    log: str | Path = "tuning.jsonl",
+    target: str | Target | None = None,
+    dims: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    tasks: str = "",
+    report: Callable[[Progress], None] = lambda _: None,
+    **options: Any,
+) -> Progress:
+    """Tune the functions of a model for the time of ``budget``; what is found goes to ``log``.
+
+    A log that is there is gone on with. Compile with ``logs=[log]`` to use it. ``dims`` fixes open
+    dimensions, ``sizes`` says for which sizes to tune those that stay open. ``tasks``: only those
+    whose names contain one of these words. ``report`` is called after every round; other options
+    are those of ``planish.autotune.tune.Options``, and ``measurer`` and ``model`` of its ``Job``.
+
+    Errors: TypeCheckError for options that do not fit, TuningError if the log cannot be written or
+    there is nothing to tune, and those of ``compile``.
+    """
+    from dataclasses import fields
+
+    from planish.autotune.tune import Job, Options
+    from planish.build import import_graph, resolve_target
+
+    seconds = seconds_of(budget)
+    found = resolve_target(target)
+    if found.missing or not found.scheduled:
+        raise TypeCheckError(
+            f"the target {found} cannot be measured on this machine", op="tune",
+            hint="tune where the code is to run",
+        )  # fmt: skip
+    mine = {k: options.pop(k) for k in ("measurer", "model") if k in options}
+    if unknown := set(options) - {f.name for f in fields(Options)}:
+        raise TypeCheckError(f"there is no option {min(unknown)}", op="tune")
+    every = tasks_of(import_graph(model, dims, lambda _: None), found, threads, sizes)
+    words = tasks.split(",")
+    chosen = [t for t in every if any(w in t.label for w in words)]
+    made = {"planish": __version__, "machine": found.name}
+    job = Job(chosen, log, Options(budget=seconds, made=made, **options), report=report, **mine)
+    return job.run()
