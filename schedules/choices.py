@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Final, TypeAlias, TypeVar
 
 from planish.compiler.machine import Machine
@@ -25,12 +26,13 @@ class Choices:
     """Answers to a rule's questions.
 
     ``given`` are answers by name: one that is no option of its question counts as not given. Other
-    questions get the rule's estimate or, if ``plain``, their first option, which is always the one
-    that does the least.
+    questions get the rule's estimate, or an option that ``drawn`` picks, or, if ``plain``, the
+    first one, which is always that which does the least.
     """
 
     given: Decisions = field(default_factory=dict)
     plain: bool = False
+    drawn: Random | None = None
     made: dict[str, Option] = field(default_factory=dict)
     options: dict[str, tuple[Option, ...]] = field(default_factory=dict)
 
@@ -46,6 +48,8 @@ class Choices:
             count += 1
             asked = f"{name}.{count}"
         answer = every[0] if self.plain else estimate
+        if self.drawn is not None:
+            answer = self.drawn.choice(every)
         if asked in self.given:
             answer = next((o for o in every if o == self.given[asked]), answer)
         self.options[asked], self.made[asked] = tuple(every), answer

@@ -8,6 +8,7 @@ answers of two points together; what follows from them the rule works out anew.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 from planish.compiler.errors import ScheduleError
@@ -18,6 +19,7 @@ from .choices import Choices, Decisions, Option
 from .rules import schedule
 from .schedule import Schedule
 
+OTHER_RULE = 0.1  # the part of random points that are of a rule that is drawn too
 TRIES = 16  # answers that are tried before a point counts as having no other beside it
 
 
@@ -48,6 +50,10 @@ class Space:
 
     def default(self) -> Point:
         """The point of all estimates."""
+        return self._default
+
+    @cached_property
+    def _default(self) -> Point:
         return self._point(Choices())
 
     def plain(self) -> Point:
@@ -62,11 +68,18 @@ class Space:
         return self._point(Choices(decisions))
 
     def random(self, pick: Random) -> Point:
-        """A point all of whose decisions are drawn; the default one if none was found."""
-        found = self.default()
-        for name in list(found.options):
-            found = self._redecided(found, name, pick) or found
-        return found
+        """A point all of whose decisions are drawn; the default one if none was found.
+
+        Mostly by the rule that is estimated to be the right one.
+        """
+        default = self.default()
+        for _ in range(TRIES):
+            rule = {} if pick.random() < OTHER_RULE else {"rule": default.decisions["rule"]}
+            try:
+                return self._point(Choices(rule, drawn=pick))
+            except ScheduleError:
+                continue
+        return default
 
     def mutated(self, point: Point, pick: Random) -> Point | None:
         """A point with another answer to one question; None if none was found."""

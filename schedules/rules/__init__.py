@@ -45,6 +45,8 @@ def schedule(
     setting = Setting(machine, threads, constants, choices)
     fitting = dict(rules(func, setting))
     given = choices.given.get("rule")
+    if given is None and choices.drawn is not None:
+        given = choices.drawn.choice(list(fitting))
     names = [given] if isinstance(given, str) and given in fitting else list(fitting)
     for name in names:
         choices.begin("rule", tuple(fitting), name)

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
         PlanishError,
         RuntimeFault,
         ScheduleError,
+        TuningError,
         TypeCheckError,
     )
     from planish.runtime.file import load
     from planish.runtime.module import Module
+    from planish.tuning import tune
 
 __all__ = [
     "CodegenError",
@@ -35,17 +37,20 @@ __all__ = [
     "PlanishError",
     "RuntimeFault",
     "ScheduleError",
+    "TuningError",
     "TypeCheckError",
     "__version__",
     "compile",
     "load",
     "onnx_backend",
+    "tune",
 ]
 
 _HOMES = {
     "compile": "planish.build",
     "load": "planish.runtime.file",
     "Module": "planish.runtime.module",
+    "tune": "planish.tuning",
 }
 
 

@@ -13,6 +13,8 @@ from planish.compiler.errors import ScheduleError, TypeCheckError
 from planish.version import __version__
 
 if TYPE_CHECKING:
+    from planish.autotune.cost import Model
+    from planish.autotune.measure import Measurer
     from planish.autotune.records import Best
     from planish.autotune.tasks import Task
     from planish.autotune.tune import Progress
@@ -155,14 +157,17 @@ def tune(
     sizes: Mapping[str, int] | None = None,
     tasks: str = "",
     report: Callable[[Progress], None] = lambda _: None,
+    measurer: Measurer | None = None,
+    cost_model: Model | None = None,
     **options: Any,
 ) -> Progress:
     """Tune the functions of a model for the time of ``budget``; what is found goes to ``log``.
 
     A log that is there is gone on with. Compile with ``logs=[log]`` to use it. ``dims`` fixes open
     dimensions, ``sizes`` says for which sizes to tune those that stay open. ``tasks``: only those
-    whose names contain one of these words. ``report`` is called after every round; other options
-    are those of ``planish.autotune.tune.Options``, and ``measurer`` and ``model`` of its ``Job``.
+    whose names contain one of these words. ``report`` is called after every round. ``measurer``
+    and ``cost_model`` are used instead of ours; other options are those of
+    ``planish.autotune.tune.Options``.
 
     Errors: TypeCheckError for options that do not fit, TuningError if the log cannot be written or
     there is nothing to tune, and those of ``compile``.
@@ -179,12 +184,17 @@ def tune(
             f"the target {found} cannot be measured on this machine", op="tune",
             hint="tune where the code is to run",
         )  # fmt: skip
-    mine = {k: options.pop(k) for k in ("measurer", "model") if k in options}
     if unknown := set(options) - {f.name for f in fields(Options)}:
         raise TypeCheckError(f"there is no option {min(unknown)}", op="tune")
     every = tasks_of(import_graph(model, dims, lambda _: None), found, threads, sizes)
     words = tasks.split(",")
     chosen = [t for t in every if any(w in t.label for w in words)]
     made = {"planish": __version__, "machine": found.name}
-    job = Job(chosen, log, Options(budget=seconds, made=made, **options), report=report, **mine)
-    return job.run()
+    return Job(
+        chosen,
+        log,
+        Options(budget=seconds, made=made, **options),
+        measurer=measurer,
+        model=cost_model,
+        report=report,
+    ).run()

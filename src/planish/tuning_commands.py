@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from planish.autotune.tune import Progress as Standing
     from planish.cli import Progress
 
-EVERY: float = 10.0  # seconds between lines, where there is no terminal
+INTERRUPTED = 130  # the exit code
+EVERY = 10.0  # seconds between lines, where there is no terminal
 
 
 def tune(args: Namespace, say: Progress) -> int:
@@ -56,7 +57,7 @@ def tune(args: Namespace, say: Progress) -> int:
     )
     if args.json:
         write_json(_standing(found, args.log))
-        return 0
+        return INTERRUPTED if found.interrupted else 0
     for s in sorted(found.states, key=lambda s: -s.first * s.task.calls):
         what = f"cannot be tuned: {s.dead.splitlines()[0]}" if s.dead else _times(s)
         write(f"  {s.task.label:24} {counted(s.task.calls, 'call'):>9}  {what}")
@@ -67,7 +68,7 @@ def tune(args: Namespace, say: Progress) -> int:
         f" takes {found.seconds * 1e3:.3f} ms, at the beginning {found.first * 1e3:.3f} ms;"
         f" ten more minutes are expected to bring {found.expected * 1e3:.3f} ms"
     )
-    return 0
+    return INTERRUPTED if found.interrupted else 0
 
 
 def _times(s: Any) -> str:

@@ -10,14 +10,16 @@ from planish.compiler.expr.nodes import Var
 from planish.compiler.loop import te
 from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.lower import lower
-from planish.compiler.ops.elementwise import Relu
-from planish.compiler.ops.linear import MatMul
-from planish.compiler.ops.normalization import Softmax
+from planish.compiler.ops.activations import Relu
+from planish.compiler.ops.matmul import MatMul
+from planish.compiler.ops.softmax import Softmax
 from planish.targets.llvm.target import host
 
 
 @cache
-def matmul_task(m: int = 32, n: int = 48, k: int = 64, threads: int = 1, dtype: DType = F32) -> Task:
+def matmul_task(
+    m: int = 32, n: int = 48, k: int = 64, threads: int = 1, dtype: DType = F32
+) -> Task:
     """Rows times constant weights, and what is below zero cut off."""
     x, w = te.placeholder((m, k), dtype), te.placeholder((k, n), dtype)
     y = MatMul().compute(x, w)

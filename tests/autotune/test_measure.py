@@ -21,8 +21,7 @@ from planish.schedules.trace import Trace, trace_to_json
 from . import poisoned
 from .some import matmul_task, rows_task
 
-POISONED = (sys.executable, "-m", "autotune.poisoned")
-TESTS = Path(__file__).parent.parent
+POISONED = (sys.executable, str(Path(poisoned.__file__)))
 WANTED = {"crash": "crash", "hang": "timeout", "allocate": "memory", "wrong": "wrong",
           "illegal": "crash", "exit": "crash", "nonsense": "crash", "": ""}  # fmt: skip
 
@@ -84,7 +83,7 @@ def test_wrong_answers_are_seen() -> None:
 
 def poisoned_run(count: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Result]]:
     """What candidates were to do, and what came of them."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     task = matmul_task()
     some = traces(task, count)
     limits = Limits(build_seconds=3.0, rounds=1, memory=4 << 30)
@@ -127,7 +126,7 @@ def resident() -> int:
 
 def test_the_end_of_a_job_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that hangs does not hold up the end."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     task = matmul_task()
     hanging = [t for t in traces(task, 40) if poisoned.kind_of(trace_to_json(t)) == "hang"][:1]
     assert hanging

@@ -114,8 +114,9 @@ def test_a_log_that_was_cut_anywhere_loses_one_line(path: Path) -> None:
 def test_lines_of_other_things_are_skipped(path: Path) -> None:
     with Log(path) as log:
         log.add(record())
+    code = '{"schema":1,"kind":"task","task":"k","text":"def f(): import os"}'
     lines = ["", "{", "[1, 2]", '"text"', "null", "\x00\x01", '{"schema": 1, "kind": "task"}',
-             '{"schema":1,"kind":"task","task":"k","text":"def f(): import os"}', "[" * 100_000]  # fmt: skip
+             code, "[" * 100_000]  # fmt: skip
     path.write_bytes(path.read_bytes() + "\n".join(lines).encode() + b"\n\xff\xfe\n")
     found = read([path])
     assert len(found.records) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -33,16 +34,16 @@ pytest.importorskip("xgboost")
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 20]>
-g (float[n, 64] x) => (float[n, 48] y) <float[64, 48] w = {%s}> {
+g (float[n, 64] x) => (float[n, 48] y) <float[64, 48] w = {WEIGHTS}> {
   a = MatMul(x, w)
   y = Relu(a)
-}""" % ", ".join(["0.5"] * (64 * 48))
+}""".replace("WEIGHTS", ", ".join(["0.5"] * (64 * 48)))
 
 
 def cost(trace: Trace) -> float:
-    """A time that depends on the schedule: the tile's rows and vectors, and what is unrolled."""
-    text = str(trace)
-    return 1e-3 * (1 + abs(hash(tuple(sorted(text))) % 7) / 10 + len(text) % 5 / 10)
+    """A time that follows from the schedule."""
+    digest = hashlib.sha256(str(trace).encode()).digest()
+    return 1e-3 * (1 + digest[0] / 256)
 
 
 class Made:
@@ -54,9 +55,7 @@ class Made:
         self.failing, self.seen = failing, list[Trace]()
         self.closed = False
 
-    def results(
-        self, task: Task, traces: Sequence[Trace], incumbent: float
-    ) -> list[Result | None]:
+    def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
         out: list[Result | None] = []
         for t in traces:
             self.seen.append(t)
@@ -81,7 +80,6 @@ def job(tmp_path: Path, measurer: Made, **options: object) -> Progress:
 
 def test_a_job_finds_the_better_ones(tmp_path: Path) -> None:
     measurer = Made()
-    seen: list[Progress] = []
     found = job(tmp_path, measurer)
     assert found.trials == 60
     assert found.seconds < found.first
@@ -96,7 +94,6 @@ def test_a_job_finds_the_better_ones(tmp_path: Path) -> None:
             assert best is not None
             assert best.trace == state.best.schedule.trace
             assert state.seconds <= 1.03 * min(times)
-    assert not seen
 
 
 def test_failures_are_counted_and_not_chosen(tmp_path: Path) -> None:
@@ -195,7 +192,14 @@ def model(tmp_path: Path) -> Path:
 def test_a_model_is_tuned_and_compiled(tmp_path: Path, model: Path) -> None:
     log = tmp_path / "log.jsonl"
     found = planish.tune(
-        model, "60s", log, threads=1, sizes={"n": 32}, trials=20, measurer=Made(), model=CostModel()
+        model,
+        "60s",
+        log,
+        threads=1,
+        sizes={"n": 32},
+        trials=20,
+        measurer=Made(),
+        cost_model=CostModel(),
     )
     (state,) = found.states
     assert state.task.sizes == (32,)
@@ -216,7 +220,7 @@ def test_a_model_is_tuned_and_compiled(tmp_path: Path, model: Path) -> None:
 
 def test_records_that_fit_no_more_are_not_used(tmp_path: Path, model: Path) -> None:
     log = tmp_path / "log.jsonl"
-    planish.tune(model, "60s", log, threads=1, trials=20, measurer=Made(), model=CostModel())
+    planish.tune(model, "60s", log, threads=1, trials=20, measurer=Made(), cost_model=CostModel())
     log.write_text(log.read_text().replace('"vectorize"', '"vectorise"'))
     assert planish.compile(model, threads=1, logs=[log]).stats()["tuned"] == 0
 
