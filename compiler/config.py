@@ -109,7 +109,7 @@ class Config:
         "PLANISH_LOGS",
         _paths,
         (),
-        f"tuning logs besides the shipped ones (by {os.pathsep!r}); no effect yet",
+        f"tuning logs besides the shipped ones (by {os.pathsep!r})",
     )
     cache = Variable[Path | None](
         "PLANISH_CACHE",
