@@ -344,6 +344,7 @@ class _Fusion:
                 if g.kind == "injective"
                 and all(map(fits, g.nodes))
                 and not self._repeats(g, mine)
+                and not self._feeds_contraction(g)
                 and len(g.nodes) + len(mine.nodes) <= MAX_NODES
             ]
             if not more:
@@ -369,6 +370,15 @@ class _Fusion:
         for r in self.readers.get(v, ()):
             out |= self._final(r.outputs[0]) if r in self.through else {r}
         return out
+
+    def _feeds_contraction(self, source: _Open) -> bool:
+        """Whether a group makes an operand of a contraction.
+
+        That has to be in memory, since it is read again and again; a function of its own makes it
+        in one pass, where each stage of the contraction's function would be a pass.
+        """
+        (v,) = source.results
+        return any(self.kinds(r) == "contraction" for r in self._final(v))
 
     def _repeats(self, source: _Open, mine: _Open) -> bool:
         """Whether reading a group in place would compute much several times."""

@@ -216,7 +216,8 @@ def _threads_of(target: Target) -> int:
     from planish.targets.llvm.target import Llvm
 
     here = isinstance(target, Llvm) and target.is_host
-    return available_cpus() if here else target.machine.cores
+    # A module that is compiled where there is one CPU may be run where there are more.
+    return max(2, available_cpus() if here else target.machine.cores)
 
 
 def with_work(program: Program) -> Program:

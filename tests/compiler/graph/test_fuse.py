@@ -54,6 +54,19 @@ TABLE = {
     """,
         ["injective: exp", "injective: neg"],
     ),
+    "what is in front of a contraction, and behind it": (
+        """
+    def f(x: f32[n, 8]) -> (y,):
+        w: f32[8, 4] = constant("w")
+        z: f32[8] = constant("z")
+        e: f32[4] = constant("e")
+        a: f32[n, 8] = add(x, z)
+        b: f32[n, 8] = mul(a, z)
+        c: f32[n, 4] = matmul(b, w)
+        y: f32[n, 4] = add(c, e)
+    """,
+        ["injective: add mul", "contraction: matmul add"],
+    ),
     "an epilogue that reads twice": (
         f"""
     def f(x: f32[n, h, w, 4]) -> (y,):
