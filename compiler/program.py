@@ -206,11 +206,12 @@ class Port:
 class Failure:
     """Why a call ends before it is done: what the user is told, with the node's name.
 
-    The symbols in ``message`` in braces stand for their values.
+    He is also told the values of the symbols that it is ``about``.
     """
 
     message: str
     origin: str = ""
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +226,7 @@ class Program:
     steps: tuple[AnyStep, ...]
     constants: tuple[Array, ...]
     arena_bytes: Expr
-    constraints: tuple[Expr, ...] = ()
+    constraints: Mapping[Expr, str] = field(default_factory=dict)  # and the nodes that need them
     defaults: Mapping[str, Array] = field(default_factory=dict)
     # For the report: how each function was scheduled (the trace's text).
     traces: Mapping[str, str] = field(default_factory=dict)

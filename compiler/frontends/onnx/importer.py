@@ -29,7 +29,6 @@ from planish.compiler.graph.ir import (
     GraphBuilder,
     TensorType,
     Value,
-    collecting_assumptions,
     identifier,
     symbol_name,
 )
@@ -362,7 +361,7 @@ class Importer:
             if schema is not None and _OVERWRITTEN in schema.attributes:
                 reader.attribute(_OVERWRITTEN)
             try:
-                with collecting_assumptions(self.builder.constraints):
+                with self.builder.assuming(reader.label):
                     found = entry.handle(reader)
             except Undecided as several:
                 return decide(self, several, node, domain, inputs, scope)

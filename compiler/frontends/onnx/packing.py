@@ -16,7 +16,6 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var, as_expr
 from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.ir import GraphBuilder, Value, assume
-from planish.compiler.graph.ir import collecting_assumptions as collecting
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.compare import Equal, Less
 from planish.compiler.ops.conversion import Cast
@@ -83,7 +82,7 @@ class Packer:
         self._assume(n.eq(symbol, 0))
 
     def _assume(self, condition: Expr) -> None:
-        with collecting(self.builder.constraints):
+        with self.builder.assuming(self.label):
             assume(condition)
 
     def position(
