@@ -228,7 +228,7 @@ def _packing(parts: list[Any]) -> Packing:
 def _size(value: object) -> Size:
     if isinstance(value, str):
         return _expression(value)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ParseError(f"{str(value)[:40]!r} is no size")
     return value
 

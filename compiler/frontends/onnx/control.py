@@ -153,7 +153,9 @@ def decide(
     symbol = Var(imp.fresh_symbol(f"{next(filter(None, node.output), node.op_type)}_is"))
     what = f"what input {several.index} says"
     number = around.one(Sizes((symbol,), what), several.number, name=str(symbol), origin=node.name)
-    with around.assuming(node.name or next(filter(None, node.output), node.op_type)):
+    possible = " or ".join(str(several.choices[k].tolist()) for k in choices)
+    label = node.name or next(filter(None, node.output), node.op_type)
+    with around.assuming(f"{label}: input {several.index} must be {possible}"):
         assume(any_of(*(n.eq(symbol, k) for k in choices)))
 
     def rest(at: int) -> list[Item | None]:
@@ -292,8 +294,8 @@ def loop(
     carried = len(values)
     if len(graph.input) != carried + 2 or len(graph.output) < carried + 1:
         raise ImportModelError(
-            f"{carried} values are carried, and the body takes {len(graph.input)} and gives "
-            f"{len(graph.output)}"
+            f"the body takes {len(graph.input)} inputs and gives {len(graph.output)} outputs: to "
+            f"carry {carried}, it must take {carried + 2} and give at least {carried + 1}"
         )
     names = [text(i.name, "an input of the body") for i in graph.input]
 

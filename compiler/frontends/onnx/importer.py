@@ -39,9 +39,9 @@ from . import functions
 from .boundary import packed_input, packed_output, packing_of
 from .control import CONTROL, decide
 from .items import ITEMS, Item
-from .protos import check_node, load, sorted_nodes
+from .protos import DecodeError, check_node, load, sorted_nodes
 from .reader import HANDLERS, NodeReader, Undecided
-from .scopes import MAX_DEPTH, Frame, Scope, label_of
+from .scopes import MAX_DEPTH, Frame, Scope, label_of, own_label
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
 
 # An attribute of first versions: which inputs' memory a runtime may overwrite. It has no meaning.
@@ -66,7 +66,7 @@ def import_model(
         folder = Path(source).parent
     try:
         graph = Importer(model, folder, dict(dims or {})).run()
-    except RecursionError as error:
+    except (RecursionError, DecodeError) as error:  # the latter of a part that is copied
         raise ImportModelError("the model is nested too deeply") from error
     except MemoryError as error:
         raise ImportModelError("the model does not fit into memory") from error
@@ -344,7 +344,10 @@ class Importer:
         # Some operators of ONNX Runtime pass for ONNX's: they have a handler, and no schema.
         handled = entry is not None and opset in entry.versions
         if (schema is None and domain == "" and not handled) or withdrawn:
-            raise ImportModelError(f"there is no operator {node.op_type} in opset {opset}")
+            raise ImportModelError(
+                f"there is no operator {node.op_type} in opset {opset}",
+                hint=functions.when(node.op_type, domain),
+            )
         if schema is not None:
             functions.check_against(schema, node)
         if entry is not None:
@@ -376,7 +379,10 @@ class Importer:
             if (body := functions.body_of(schema, node, opset, types)) is not None:
                 return self.call(body, node, inputs, scope)
         name = f"{domain}.{node.op_type}" if domain else node.op_type
-        raise ImportModelError(f"operator {name} (opset {opset}) is not supported")
+        raise ImportModelError(
+            f"operator {name} (opset {opset}) is not supported",
+            hint="`planish ops` prints those that are; a model may bring others as functions",
+        )
 
     def call(
         self,
@@ -411,9 +417,11 @@ class Importer:
 
 def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportModelError:
     """The error as one of the model, with the node named."""
-    if isinstance(error, ImportModelError) and error.node and error.op:
-        return error
     lines = [label_of(node, scope)]
+    if isinstance(error, ImportModelError) and error.node and error.op:
+        if not scope.label or error.node != own_label(node):
+            return error
+        return ImportModelError(error.message, op=error.op, node=lines[0], hint=error.hint)
     if error.node and error.node != lines[0]:
         lines.append(error.node)
     return ImportModelError(
@@ -428,9 +436,8 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
         domain = text(entry.domain, "a domain")
         domain = "" if domain == "ai.onnx" else domain
         if domain in out and out[domain] != entry.version:
-            raise ImportModelError(
-                f"opsets {out[domain]} and {entry.version} of {domain!r} are used"
-            )
+            of = f"domain {domain!r}" if domain else "ONNX"
+            raise ImportModelError(f"opsets {out[domain]} and {entry.version} of {of} are used")
         if domain == "" and not 1 <= entry.version <= newest:
             raise ImportModelError(
                 f"opset {entry.version} is not known", hint=f"the newest known one is {newest}"
