@@ -56,6 +56,7 @@ def outcome(case: Callable[[Path], object]) -> str:
 def neutral(text: str, folder: str) -> str:
     text = text.replace(folder, "FOLDER")
     text = re.sub(r"(invalid choice: '\w+') \(choose from .*", r"\1 (choose from ...)", text)
+    text = re.sub(r"(duplicate definition of symbol) '\w+'", r"\1 (one of them)", text)
     text = re.sub(r"(only a part of one): .*", r"\1: (what protobuf says)", text)
     return re.sub(r"(this one lacks) .*", r"\1 (what this machine lacks)", text)
 
