@@ -284,6 +284,7 @@ class Importer:
     # ------------------------------------------------------------------------- nodes
 
     def run_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+        scope.nodes = nodes
         made: set[str] = set()
         for node in nodes:
             check_node(node)
@@ -311,8 +312,8 @@ class Importer:
         if key in self.functions:
             function = self.functions[key]
             results = self.call(function, node, inputs, scope)
-        elif domain == "" and node.op_type in CONTROL:
-            results = CONTROL[node.op_type](self, node, inputs, scope)
+        elif (name := f"{domain}.{node.op_type}" if domain else node.op_type) in CONTROL:
+            results = CONTROL[name](self, node, inputs, scope)
         else:
             results = self.apply(node, domain, inputs, scope)
         results += [None] * (len(node.output) - len(results))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -58,6 +58,7 @@ class Scope:
     depth: int = 0
     label: str = ""  # of the node that this is inside of
     ranks: dict[str, int] = field(default_factory=dict)  # as declared, by name
+    nodes: Sequence[onnx.NodeProto] = ()
 
     def holds(self, name: str) -> bool:
         return name in self.names or name in self.tensors
