@@ -206,11 +206,12 @@ class Port:
 class Failure:
     """Why a call ends before it is done: what the user is told, with the node's name.
 
-    The symbols in ``message`` in braces stand for their values.
+    He is also told the values of the symbols that it is ``about``.
     """
 
     message: str
     origin: str = ""
+    about: tuple[str, ...] = ()
 
 
 How: TypeAlias = Literal["plain", "default", "tuned"]
@@ -236,7 +237,7 @@ class Program:
     steps: tuple[AnyStep, ...]
     constants: tuple[Array, ...]
     arena_bytes: Expr
-    constraints: tuple[Expr, ...] = ()
+    constraints: Mapping[Expr, str] = field(default_factory=dict)  # and the nodes that need them
     defaults: Mapping[str, Array] = field(default_factory=dict)
     schedules: Mapping[str, Scheduled] = field(default_factory=dict)  # of functions, by name
     bound: tuple[Var, ...] = ()

@@ -48,11 +48,12 @@ class OpenOutputs:
             slots[word] = 0
         for word in words:
             slots[word + 1] = 0
-        message, origin = self.interface.failures[failure]
-        pairs = zip(self.names, self.symbols(slots), strict=True)
+        found = self.interface.failures[failure]
+        values = dict(zip(self.names, self.symbols(slots), strict=True))
+        told = ", ".join(f"{name} = {values[name]}" for name in found.about)
         raise RuntimeFault(
-            message,
+            found.message,
             op=self.interface.name,
-            node=origin or None,
-            hint="sizes: " + ", ".join(f"{name} = {value}" for name, value in pairs),
+            node=found.node or None,
+            hint=f"sizes: {told}" if told else None,
         )

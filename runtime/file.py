@@ -31,6 +31,8 @@ _CONSTANT, _DEFAULT = "constant.", "default."
 def save(module: Module, path: str | os.PathLike[str]) -> None:
     """Write a module as a file; a file that was there stays until the new one is whole.
 
+    What is no file (a pipe, a device) is written to, and not replaced by one.
+
     Errors: ParseError if the file cannot be written, CodegenError if there is no machine code.
     """
     code = module.code
@@ -56,16 +58,19 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
     members: list[tuple[str, list[bytes | memoryview]]] = [(_MANIFEST, [manifest])]
     members += parts.items()
     place = Path(path)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
+    is_special = place.exists() and not place.is_file()
+    temporary = place if is_special else place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
             for piece in write_archive(members):
                 file.write(piece)
-        temporary.replace(place)
+        if not is_special:
+            temporary.replace(place)
     except OSError as error:
         raise ParseError(f"{place} cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if not is_special:
+            temporary.unlink(missing_ok=True)
 
 
 def _describe(pieces: list[bytes | memoryview]) -> dict[str, Any]:

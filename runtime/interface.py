@@ -54,11 +54,28 @@ class StepInfo:
 
 
 @dataclass(frozen=True)
+class Constraint:
+    """A condition on the inputs' sizes, and the node that relies on it, if that is known."""
+
+    condition: Expr
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is wrong, in which node, and the symbols whose values say more."""
+
+    message: str
+    node: str = ""
+    about: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Interface:
     """See the module's text.
 
     ``bound`` are symbols that a call finds in its data, ``heap`` is the number of arrays that it
-    allocates, ``failures`` are the errors that may end it: what is wrong, and in which node.
+    allocates, ``failures`` are the errors that may end it.
     ``packings`` are inputs and outputs that are several here and one to the user.
     """
 
@@ -66,13 +83,13 @@ class Interface:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     symbols: tuple[str, ...]
-    constraints: tuple[Expr, ...]
+    constraints: tuple[Constraint, ...]
     arena_bytes: Size
     constants: int
     steps: tuple[StepInfo, ...]
     bound: tuple[str, ...] = ()
     heap: int = 0
-    failures: tuple[tuple[str, str], ...] = ()
+    failures: tuple[Failure, ...] = ()
     packings: tuple[Packing, ...] = ()
 
     def __post_init__(self) -> None:
@@ -113,13 +130,13 @@ def interface_of(program: Program) -> Interface:
         tuple(port(p.name, p.type.dtype, p.type.shape) for p in program.inputs),
         tuple(Port(p.name, p.type.dtype, tuple(map(size, p.type.shape))) for p in program.outputs),
         tuple(s.name for s in program.symbols),
-        program.constraints,
+        tuple(Constraint(c, node) for c, node in program.constraints.items()),
         size(program.arena_bytes),
         len(program.constants),
         tuple(StepInfo(s.function, s.origin, size(s.flops), size(s.bytes)) for s in program.steps),
         tuple(s.name for s in program.bound),
         program.heap,
-        tuple((f.message, f.origin) for f in program.failures),
+        tuple(Failure(f.message, f.origin, f.about) for f in program.failures),
         program.packings,
     )
 

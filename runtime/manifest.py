@@ -11,7 +11,7 @@ from planish.compiler.errors import ParseError, PlanishError
 from planish.compiler.packings import KINDS, Packing
 from planish.targets.llvm.target import Llvm
 
-from .interface import Interface, Port, StepInfo
+from .interface import Constraint, Failure, Interface, Port, StepInfo
 
 if TYPE_CHECKING:
     from planish.compiler.expr.nodes import Expr
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .interface import Size
 
 FORMAT: Final = "planish module"
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 MOST_BYTES: Final = 256 << 20
 _MOST_ARRAYS: Final = 1 << 20
 _MOST_TEXT: Final = 20_000  # characters of one expression
@@ -43,7 +43,7 @@ def encode_manifest(
             "inputs": [_port(p) for p in interface.inputs],
             "outputs": [_port(p) for p in interface.outputs],
             "symbols": list(interface.symbols),
-            "constraints": [str(c) for c in interface.constraints],
+            "constraints": [[str(c.condition), c.node] for c in interface.constraints],
             "arena_bytes": _text(interface.arena_bytes),
             "constants": interface.constants,
             "steps": [
@@ -52,7 +52,7 @@ def encode_manifest(
             ],
             "bound": list(interface.bound),
             "heap": interface.heap,
-            "failures": [list(f) for f in interface.failures],
+            "failures": [[f.message, f.node, list(f.about)] for f in interface.failures],
             "packings": [
                 [p.name, p.kind, p.dtype.name, None if p.shape is None else list(p.shape), p.output]
                 for p in interface.packings
@@ -121,12 +121,12 @@ class Manifest:
         """
         r = self._interface
         try:
-            return Interface(
+            found = Interface(
                 r.get("name", str),
                 tuple(_read_port(p) for p in r.inners("inputs")),
                 tuple(_read_port(p) for p in r.inners("outputs")),
                 tuple(r.items("symbols", str)),
-                tuple(map(_expression, r.items("constraints", str))),
+                tuple(map(_constraint, r.items("constraints", list))),
                 _size(r.get("arena_bytes", object)),
                 r.get("constants", int),
                 tuple(map(_step, r.items("steps", list))),
@@ -135,6 +135,10 @@ class Manifest:
                 tuple(map(_failure, r.items("failures", list))),
                 tuple(map(_packing, r.items("packings", list))),
             )
+            names = {*found.symbols, *found.bound}
+            if not all(names.issuperset(f.about) for f in found.failures):
+                raise ParseError("a failure of the manifest is about sizes that there are not")
+            return found
         except ParseError:
             raise
         except PlanishError as error:
@@ -190,10 +194,18 @@ def _count(value: int) -> int:
     return value
 
 
-def _failure(parts: list[Any]) -> tuple[str, str]:
+def _constraint(parts: list[Any]) -> Constraint:
     match parts:
-        case [str(message), str(origin)]:
-            return message, origin
+        case [str(condition), str(node)]:
+            return Constraint(_expression(condition), node)
+        case _:
+            raise ParseError("a condition of the manifest is not understood")
+
+
+def _failure(parts: list[Any]) -> Failure:
+    match parts:
+        case [str(message), str(node), [*about]] if all(isinstance(name, str) for name in about):
+            return Failure(message, node, tuple(about))
         case _:
             raise ParseError("a failure of the manifest is not understood")
 
@@ -216,7 +228,7 @@ def _packing(parts: list[Any]) -> Packing:
 def _size(value: object) -> Size:
     if isinstance(value, str):
         return _expression(value)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ParseError(f"{str(value)[:40]!r} is no size")
     return value
 

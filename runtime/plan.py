@@ -59,7 +59,7 @@ class Planner:
             interface.symbols,
             [
                 *(d for p in interface.inputs for d in p.shape),
-                *interface.constraints,
+                *(c.condition for c in interface.constraints),
                 interface.arena_bytes,
                 *(d for p, is_open in self._outputs() if not is_open for d in p.shape),
             ],
@@ -100,10 +100,10 @@ class Planner:
                 from planish.compiler.expr.nodes import free_vars
 
                 raise TypeCheckError(
-                    f"the sizes of the inputs do not fit: {constraint} does not hold",
+                    f"the sizes of the inputs do not fit: {constraint.condition} does not hold",
                     op=interface.name,
-                    node=self._bindings(symbols),
-                    hint=self._where({v.name for v in free_vars(constraint)}),
+                    node="\n".join(filter(None, [constraint.node, self._bindings(symbols)])),
+                    hint=self._where({v.name for v in free_vars(constraint.condition)}),
                 )
         arena = int(next(values))
         outputs: list[Output] = []

@@ -39,6 +39,7 @@ from planish.compiler.program import (
     Step,
     slot_layout,
 )
+from planish.compiler.remembering import remembered
 
 from .target import Target
 
@@ -270,7 +271,7 @@ class _Call:
         self.words[word], self.room[word] = 0, 0
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _evaluator(names: tuple[str, ...], sizes: tuple[Expr, ...]) -> Callable[..., tuple[int, ...]]:
     """The values of sizes from those of symbols: exact integers, as long as they may be."""
     return compile_sizes(names, sizes)

@@ -8,11 +8,12 @@ part of a buffer do these loops touch, seen from the loops around them?
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, reduce
+from functools import reduce
 from math import gcd
 from typing import TypeAlias
 
 from planish.compiler.dtypes import I64
+from planish.compiler.remembering import remembered
 
 from .index import spellings
 from .intervals import Facts, Interval, Ranges, bounds, divides, facts
@@ -53,7 +54,7 @@ def extremes(e: Expr, domain: Domain, ranges: Ranges | None = None) -> Ends | No
     return _extremes(e, tuple(domain.items()), frozenset((ranges or {}).items()))
 
 
-@lru_cache(1 << 14)
+@remembered(1 << 14)
 def _extremes(
     e: Expr, pairs: tuple[tuple[Var, Ends], ...], ranges: frozenset[tuple[Var, Interval]]
 ) -> Ends | None:

@@ -12,7 +12,6 @@ evaluated twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from planish.compiler.conversion import converted
 from planish.compiler.dtypes import BOOL, DType, from_numpy
 from planish.compiler.errors import InternalError
+from planish.compiler.remembering import remembered
 
 from .nodes import (
     Add,
@@ -98,7 +98,7 @@ def evaluate_array(
     return np.asarray(out.data)
 
 
-@lru_cache(4096)
+@remembered(4096)
 def _order(e: Expr) -> tuple[Expr, ...]:
     return tuple(walk(e))
 

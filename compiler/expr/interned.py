@@ -30,6 +30,11 @@ class Interned(type):
     _live: ClassVar[dict[Any, weakref.ref[Any]]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
+    @staticmethod
+    def alive() -> int:
+        """How many nodes there are."""
+        return len(Interned._live)
+
     def __call__(cls, *args: Any) -> Any:
         if len(args) < len(cls.__match_args__):  # defaults are part of the identity
             fields = cls.__dataclass_fields__

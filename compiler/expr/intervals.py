@@ -17,6 +17,7 @@ from math import gcd
 from typing import Final, NamedTuple, TypeAlias
 
 from planish.compiler.dtypes import BOOL, I64, DType
+from planish.compiler.remembering import table, when_forgetting
 
 from .linear import Linear, factors, linear
 from .nodes import (
@@ -156,8 +157,11 @@ class Facts:
 
     def crop(self) -> None:
         """Forget all conclusions if there are very many."""
-        if len(self.simplified) + len(self._bounds) < _REMEMBERED:
-            return
+        if len(self.simplified) + len(self._bounds) >= _REMEMBERED:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all conclusions."""
         self.simplified.clear()
         self.quotients.clear()
         self._bounds.clear()
@@ -366,9 +370,10 @@ class Facts:
 _HUGE: Final = 1 << 62
 _REMEMBERED: Final = 1 << 16
 _CONTEXTS: Final = 256
-_contexts: dict[object, Facts] = {}
+_contexts: Final[dict[object, Facts]] = table()
 _lock: Final = threading.Lock()
 _NOTHING: Final = Facts({})
+when_forgetting(_NOTHING.forget)
 
 
 def facts(ranges: Ranges | None = None, given: tuple[Expr, ...] = ()) -> Facts:

@@ -14,13 +14,13 @@ of a ring have the same atoms with the same coefficients, unless they are very l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from math import gcd
 from typing import Final
 
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import TypeCheckError
+from planish.compiler.remembering import remembered, table
 
 from .nodes import Add, Binary, Call, Cast, Const, Expr, Load, Mul, Sub, Var, const
 
@@ -30,7 +30,7 @@ _LABEL: Final = 96
 _LARGE: Final = 1 << 62
 
 
-_linear: dict[Expr, Linear] = {}
+_linear: Final[dict[Expr, Linear]] = table()
 
 
 class Linear:
@@ -225,7 +225,7 @@ def _combine(e: Binary, a: Linear, b: Linear) -> Linear:
     return out if len(out.terms) <= TERMS else Linear({e: 1})
 
 
-@lru_cache(1 << 14)
+@remembered(1 << 14)
 def factors(atom: Expr) -> tuple[Expr, ...]:
     """The factors of an atom, in order."""
     out: list[Expr] = []
@@ -239,7 +239,7 @@ def factors(atom: Expr) -> tuple[Expr, ...]:
     return tuple(reversed(out))
 
 
-@lru_cache(1 << 14)
+@remembered(1 << 14)
 def degree(atom: Expr) -> int:
     """The number of factors."""
     return len(factors(atom))
@@ -265,10 +265,10 @@ def ratio(atom: Expr, divisor: Expr) -> Expr | int | None:
     return monomial(left) if left else 1
 
 
-_labels: dict[Expr, str] = {}
+_labels: Final[dict[Expr, str]] = table()
 
 
-@lru_cache(1 << 14)
+@remembered(1 << 14)
 def order(e: Expr) -> tuple[int, str]:
     """A sort key of an expression that depends on its structure alone: variables by name first."""
     return (0, e.name) if isinstance(e, Var) else (1, _label(e))

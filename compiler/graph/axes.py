@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from planish.compiler.expr.nodes import Expr
 from planish.compiler.ops.base import Op, is_one
 from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.shape import split_groups
+from planish.compiler.remembering import remembered
 
 from .match import is_elementwise
 
@@ -181,7 +181,7 @@ def blocks(before: Shape, after: Shape) -> list[Block]:
     return list(_blocks(tuple(before), tuple(after)))
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _blocks(before: Shape, after: Shape) -> list[Block]:
     left = [k for k, d in enumerate(before) if not is_one(d)]
     right = [k for k, d in enumerate(after) if not is_one(d)]

@@ -8,6 +8,7 @@ carry their known ``content``, element by element, as ``i64`` or bool expression
 symbols.
 
 ``constraints`` are conditions on symbols under which the graph is right; a call checks them.
+``reasons`` names the node that relies on a condition, where that is known.
 Identity of values and nodes is by object; passes build new graphs and share what did not change.
 """
 
@@ -16,10 +17,10 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +137,7 @@ class Graph:
     defaults: Mapping[str, Array] = field(default_factory=dict)
     # Inputs and outputs that are several here and one to the user.
     packings: tuple[Packing, ...] = ()
+    reasons: Mapping[Expr, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         from .text import show
@@ -170,11 +172,21 @@ class Graph:
             yield from n.outputs
 
 
-_assumed: ContextVar[list[Expr] | None] = ContextVar("assumed", default=None)
+class _Sink(NamedTuple):
+    """Where conditions go, and why: the node that is being made."""
+
+    conditions: list[Expr]
+    reasons: dict[Expr, str]
+    origin: str
 
 
-def assume(condition: Expr) -> None:
+_assumed: ContextVar[_Sink | None] = ContextVar("assumed", default=None)
+
+
+def assume(condition: Expr, origin: str = "") -> None:
     """Record a condition on symbols that a shape rule relies on; a call of the module checks it.
+
+    ``origin`` is the node that relies on it, if that is not the one that is being made.
 
     Errors: TypeCheckError if it certainly does not hold.
     """
@@ -183,20 +195,25 @@ def assume(condition: Expr) -> None:
         if not condition.value:
             raise TypeCheckError("dimensions do not fit together")
         return
-    if (sink := _assumed.get()) is not None and condition not in sink:
+    if (sink := _assumed.get()) is not None and condition not in sink.conditions:
+        found = sink.conditions
+        if origin or sink.origin:
+            sink.reasons.setdefault(condition, origin or sink.origin)
         match condition:
             case Le(Const(new), size):  # of several lower bounds of a size the greatest stays
-                for k, other in enumerate(sink):
+                for k, other in enumerate(found):
                     if isinstance(other, Le) and other.rhs is size and isinstance(other.lhs, Const):
-                        sink[k] = condition if new > other.lhs.value else other
+                        found[k] = condition if new > other.lhs.value else other
                         return
-        sink.append(condition)
+        found.append(condition)
 
 
 @contextmanager
-def collecting_assumptions(sink: list[Expr]) -> Iterator[None]:
-    """Have ``assume`` append to ``sink``."""
-    token = _assumed.set(sink)
+def collecting_assumptions(
+    sink: list[Expr], reasons: dict[Expr, str] | None = None, origin: str = ""
+) -> Iterator[None]:
+    """Have ``assume`` append to ``sink``, and say in ``reasons`` that ``origin`` relies on it."""
+    token = _assumed.set(_Sink(sink, {} if reasons is None else reasons, origin))
     try:
         yield
     finally:
@@ -227,6 +244,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
         self.constraints: list[Expr] = []
+        self.reasons: dict[Expr, str] = {}
         self.defaults: dict[str, Array] = {}
         self.packings: list[Packing] = []
         self.replaced: dict[Value, Value] = {}
@@ -258,6 +276,10 @@ class GraphBuilder:
         self.inputs.append(value)
         return value
 
+    def assuming(self, origin: str) -> AbstractContextManager[None]:
+        """Have ``assume`` record conditions that a node relies on."""
+        return collecting_assumptions(self.constraints, self.reasons, origin)
+
     def constant(self, array: Any, name: str = "c") -> Value:
         """A constant; contents of small integer ones are known."""
         array = np.asarray(array)
@@ -280,7 +302,7 @@ class GraphBuilder:
         """
         types = [None if v is None else v.type for v in inputs]
         try:
-            with collecting_assumptions(self.constraints):
+            with self.assuming(origin):
                 found = op.infer(*types)
                 out_types = found if isinstance(found, tuple) else (found,)
                 out_types = tuple(_possible(t) for t in out_types)
@@ -321,6 +343,7 @@ class GraphBuilder:
             tuple(output_names) or tuple(v.name for v in outs),
             dict(self.defaults),
             tuple(self.packings),
+            dict(self.reasons),
         )
 
 
@@ -378,6 +401,7 @@ def rewrite(
     b._names.update(v.name for v in graph.values())
     b.inputs, b.constants = list(graph.inputs), dict(graph.constants)
     b.constraints, b.defaults = list(graph.constraints), dict(graph.defaults)
+    b.reasons = dict(graph.reasons)
     new = b.replaced
     changed = False
     for node in graph.nodes:
@@ -400,6 +424,7 @@ def rewrite(
         nodes=tuple(b.nodes),
         constants=b.constants,
         constraints=tuple(b.constraints),
+        reasons=b.reasons,
         outputs=tuple(new.get(v, v) for v in graph.outputs),
     )
 

@@ -26,7 +26,10 @@ def settle_sizes(graph: Graph) -> Graph:
     if not found:
         return graph
     new = substituted(graph, found)
-    return new.with_(constraints=tuple(c for c in map(normal, new.constraints) if c is not n.TRUE))
+    return new.with_(
+        constraints=tuple(c for c in map(normal, new.constraints) if c is not n.TRUE),
+        reasons={normal(c): why for c, why in new.reasons.items()},
+    )
 
 
 def _is_positive(e: Expr) -> bool:

@@ -24,15 +24,16 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     nodes = [_changed(node, change) for node in graph.nodes]
     if all(a is b for a, b in zip(nodes, graph.nodes, strict=True)):
         return change(graph)
-    found = (
-        c
+    found = {
+        c: g.reasons.get(c, "")
         for node in nodes
         for g in node.op.graphs.values()
         for c in g.constraints
         if node.op.inside.isdisjoint(free_vars(c))
-    )
+    }
     constraints = tuple(dict.fromkeys((*graph.constraints, *found)))
-    return change(graph.with_(nodes=tuple(nodes), constraints=constraints))
+    reasons = {**found, **graph.reasons}
+    return change(graph.with_(nodes=tuple(nodes), constraints=constraints, reasons=reasons))
 
 
 def _changed(node: Node, change: Callable[[Graph], Graph]) -> Node:
@@ -90,6 +91,7 @@ def substituted(graph: Graph, symbols: Mapping[Var, Expr]) -> Graph:
         ),
         outputs=tuple(now[v] for v in graph.outputs),
         constraints=exprs(graph.constraints),
+        reasons={substitute(c, values): why for c, why in graph.reasons.items()},
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +18,7 @@ import islpy as isl
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var, free_vars, loads
 from planish.compiler.expr.text import show
+from planish.compiler.remembering import remembered
 
 Names: TypeAlias = Mapping[Var, str]
 
@@ -130,7 +130,7 @@ class Formula:
                 return None
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def parameter(e: Expr) -> str:
     """The parameter that stands for an expression, the same in all formulas."""
     if isinstance(e, Var) and e.name.isascii():

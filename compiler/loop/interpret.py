@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -35,6 +35,7 @@ from planish.compiler.expr.nodes import (
     loads,
     walk,
 )
+from planish.compiler.remembering import remembered
 
 from .decompose import decompose
 from .ir import Block, Function, If, Loop, Seq, Stmt, blocks
@@ -410,7 +411,7 @@ def _flag(buffer: str) -> str:
     return f"{buffer} written"
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _defined(root: Expr, buffers: frozenset[str]) -> Expr:
     """Whether all elements of ``buffers`` that are read were written, in terms of their flags."""
     done: dict[Expr, Expr] = {}

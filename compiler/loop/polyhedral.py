@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from planish.compiler.expr.nodes import Var, free_vars
+from planish.compiler.remembering import remembered
 
 from .affine import Formula
 from .apart import apart
@@ -57,7 +57,7 @@ def carried(func: Function, loop: Loop) -> Conflict | None:
     return _carried(func, loop)
 
 
-@lru_cache(maxsize=2048)
+@remembered(2048)
 def _carried(func: Function, loop: Loop) -> Conflict | None:
     inside, depth = _inside(func, loop)
 
@@ -75,7 +75,7 @@ def reordered(func: Function, chain: Sequence[Loop], order: Sequence[Var]) -> Co
     return _reordered(func, tuple(chain), tuple(order))
 
 
-@lru_cache(maxsize=2048)
+@remembered(2048)
 def _reordered(func: Function, chain: tuple[Loop, ...], order: tuple[Var, ...]) -> Conflict | None:
     inside, depth = _inside(func, chain[0])
     places = [depth + [c.var for c in chain].index(v) for v in order]

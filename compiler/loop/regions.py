@@ -7,7 +7,6 @@ variables that are fixed. It holds every element that is touched and may hold ot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TypeAlias
 
 from planish.compiler.dtypes import I64
@@ -16,6 +15,7 @@ from planish.compiler.expr.bounds import Interval, extremes
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.nodes import Const, Expr, Var, as_expr, free_vars, loads, product
 from planish.compiler.expr.simplify import simplify
+from planish.compiler.remembering import remembered
 
 from .ir import Buffer, Stmt, constant
 from .sites import sites
@@ -37,7 +37,7 @@ def region(
     return _region(stmt, buffer, fixed, kind)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _region(stmt: Stmt, buffer: Buffer, fixed: tuple[Var, ...], kind: str) -> Box | None:
     spans: list[dict[_Span | None, None]] = [{} for _ in buffer.shape]
     touched = False

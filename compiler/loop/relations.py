@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from planish.compiler.expr.nodes import Const, Expr, Var, substitute
+from planish.compiler.remembering import remembered
 
 from .affine import Formula
 from .ir import Block, Buffer, Function, If, Loop, Seq, Stmt, map_statements
@@ -53,7 +53,7 @@ def dependences(func: Function) -> tuple[Dependence, ...]:
     return _dependences(func)
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def _dependences(func: Function) -> tuple[Dependence, ...]:
     found: dict[tuple[str, str, str, str], Any] = {}
     depth = max((len(s.loops) for s in sites(func.body)), default=0)
@@ -93,7 +93,7 @@ def _map(s: Site, right: str, terms: Sequence[Expr]) -> Any:
     return f.map(f"[{', '.join(names.values())}]", f"{right}[{', '.join(out)}]")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _instances(s: Site) -> Any:
     """From iterations to the values of the block's iterators."""
     f = Formula()

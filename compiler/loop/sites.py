@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from planish.compiler.dtypes import I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.linear import Linear, linear
 from planish.compiler.expr.nodes import Expr, Var, free_vars, loads, substitute
+from planish.compiler.remembering import remembered
 
 from .affine import Formula
 from .ir import Block, If, Loop, Seq, Stmt, children, constant
@@ -55,7 +55,7 @@ class Site:
         return tuple(dict.fromkeys((*own, *deciding)))
 
 
-@lru_cache(maxsize=512)
+@remembered(512)
 def sites(root: Stmt) -> tuple[Site, ...]:
     """The blocks of a statement in order, with what is around them inside of it."""
     return tuple(_sites(root, (), (), (), [0]))
@@ -83,7 +83,7 @@ def _sites(
                 yield from _sites(c, loops, guards, steps, count)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def accesses(b: Block) -> tuple[Access, ...]:
     """What a block touches: the element that it stores or updates first, then its loads."""
     values = b.bindings
@@ -108,7 +108,7 @@ def domain(f: Formula, s: Site, names: Mapping[Var, str], start: bool = False) -
     f.holds(start_where(s.block) if start else s.block.where, names)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def start_where(b: Block) -> Expr:
     """The conditions under which a reduction's starting value is stored.
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Final
 
 from planish.compiler.dtypes import ALL
@@ -40,6 +39,7 @@ from planish.compiler.expr.nodes import (
 )
 from planish.compiler.expr.text import Scope, from_ast
 from planish.compiler.expr.text import show as _show_expr
+from planish.compiler.remembering import remembered
 
 from .canonical import canonical as canonical
 from .ir import (
@@ -60,7 +60,7 @@ from .ir import Scope as BufferScope
 _INDENT: Final = "    "
 
 # The same few extents and indices are shown again and again.
-show_expr: Final = lru_cache(maxsize=1 << 14)(_show_expr)
+show_expr: Final = remembered(1 << 14)(_show_expr)
 
 # --------------------------------------------------------------------------------------- to text
 

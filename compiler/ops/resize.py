@@ -55,6 +55,18 @@ class Resize(Op):
     roi: tuple[float, ...] = ()
     extrapolation: float = 0.0
 
+    def check_names(self) -> None:
+        """Check the words among the attributes.
+
+        Errors: TypeCheckError naming one that does not exist.
+        """
+        if self.mode not in ("nearest", "linear", "cubic"):
+            raise self.fail(f"there is no mode {self.mode}")
+        if self.coordinate not in COORDINATES:
+            raise self.fail(f"there is no coordinate transformation {self.coordinate}")
+        if self.mode == "nearest" and self.rounding not in NEAREST:
+            raise self.fail(f"there is no rounding {self.rounding}")
+
     def infer(
         self, x: TensorType, scales: TensorType | None = None, roi: TensorType | None = None
     ) -> TensorType:
@@ -62,12 +74,7 @@ class Resize(Op):
         given = len(self.scales) if scales is None else self.length(scales, "scales")
         if len(self.sizes) != count or given != count:
             raise self.fail(f"{count} axes, {len(self.sizes)} sizes and {given} scales")
-        if self.mode not in ("nearest", "linear", "cubic"):
-            raise self.fail(f"there is no mode {self.mode}")
-        if self.coordinate not in COORDINATES:
-            raise self.fail(f"there is no coordinate transformation {self.coordinate}")
-        if self.mode == "nearest" and self.rounding not in NEAREST:
-            raise self.fail(f"there is no rounding {self.rounding}")
+        self.check_names()
         if self.mode != "nearest" and x.dtype.kind not in "fiu":
             raise self.fail(f"mode {self.mode} is not defined for {x.dtype}")
         if self.mode == "cubic" and not x.dtype.is_float:

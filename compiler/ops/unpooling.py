@@ -95,7 +95,8 @@ class Col2Im(Op):
             (d - (k - 1) * dilation - 1) // s + 1
             for d, k, dilation, s in zip(padded, block, self.dilations, self.strides, strict=True)
         ]
-        blocks = wide_array(x).reshape(len(x), -1, int(np.prod(block)), *counts)
+        taps = int(np.prod(block))
+        blocks = wide_array(x).reshape(len(x), x.shape[1] // max(taps, 1), taps, *counts)
         out = np.zeros((*blocks.shape[:2], *padded), blocks.dtype)
         for t, at in enumerate(np.ndindex(*block)):
             where = []

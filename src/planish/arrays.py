@@ -151,7 +151,7 @@ def fitting_sizes(
     known = {name: size for name, size in {**known, **dims}.items() if name in symbols}
     free = [name for name in symbols if name not in known]
     extents = [d for port in (*interface.inputs, *interface.outputs) for d in port.shape]
-    conditions = evaluator(symbols, interface.constraints)
+    conditions = evaluator(symbols, [c.condition for c in interface.constraints])
     numbers = evaluator(symbols, extents)
 
     def fits(sizes: Mapping[str, int]) -> bool:

@@ -122,15 +122,16 @@ class _Common:
         self.bound: dict[Var, None] = {}
         self.heap = 0
         self.failures: list[Failure] = []
-        self.conditions: dict[Expr, None] = {}  # of kernels, to check before the call
+        self.conditions: dict[Expr, str] = {}  # of kernels, to check before the call: for a node
 
     def place(self) -> Place:
         """A new array on the heap."""
         self.heap += 1
         return Place("heap", self.heap - 1)
 
-    def failure(self, message: str, origin: str = "") -> int:
-        found = Failure(message, origin)
+    def failure(self, message: str, origin: str = "", about: Iterable[Expr] = ()) -> int:
+        """The index of a failure; ``about``: whose symbols tell what is wrong."""
+        found = Failure(message, origin, tuple(v.name for v in n.free_vars(*about)))
         if found not in self.failures:
             self.failures.append(found)
         return self.failures.index(found)
@@ -168,7 +169,7 @@ class _Assembly:
         self._source: dict[Value, Value] = {}  # what a view is a view of
 
     def program(self) -> Program:
-        graph, common = self.graph, self.common
+        graph, common, reasons = self.graph, self.common, self.graph.reasons
         steps, arena_bytes = self.steps()
         return Program(
             graph.name,
@@ -179,11 +180,10 @@ class _Assembly:
             steps,
             tuple(self.constants.arrays),
             arena_bytes,
-            tuple(
-                dict.fromkeys(
-                    (*(c for c in graph.constraints if common.is_given(c)), *common.conditions)
-                )
-            ),
+            {
+                **{c: reasons.get(c, "") for c in graph.constraints if common.is_given(c)},
+                **{c: reasons.get(c, why) for c, why in common.conditions.items()},
+            },
             graph.defaults,
             {k.func.name: k.schedule for k in self.kernels},
             tuple(common.bound),
@@ -295,7 +295,8 @@ class _Assembly:
         func = lower_group(group, self.known)
         conditions = tuple(extent_conditions(func))
         given = [c for c in conditions if self.common.is_given(c)]
-        self.common.conditions.update(dict.fromkeys(given))
+        for condition in given:
+            self.common.conditions.setdefault(condition, _origin(group.nodes[-1])[0])
         inputs = group_inputs(group, self.known)
         constant = [v in self.known for v in inputs]
         return _Call(
@@ -373,10 +374,12 @@ class _Assembly:
         for v in work.outputs:
             inside = isinstance(work, Inner) and (_is_loop(work) or not self._sized(v))
             if not inside and self._allocates(v, places[v]):
-                yield self._allocation(v, places[v])
+                yield self._allocation(v, places[v], work.origin[0])
         if scratch.kind == "heap":
-            failure = self.common.failure("there is no room for what is computed", work.origin[0])
-            yield Allocate(scratch, (work.scratch_bytes,), 1, failure)
+            size = work.scratch_bytes
+            message = "there is no room for what is computed"
+            failure = self.common.failure(message, work.origin[0], [size])
+            yield Allocate(scratch, (size,), 1, failure)
         match work:
             case _Call():
                 yield self._step(work, places, scratch)
@@ -401,9 +404,11 @@ class _Assembly:
             return place.index in self.open
         return place.kind == "heap"
 
-    def _allocation(self, v: Value, place: Place) -> Allocate:
+    def _allocation(self, v: Value, place: Place, origin: str) -> Allocate:
+        shape = v.type.shape
         message = f"there is no room for {v!r}, or one of its sizes is negative"
-        return Allocate(place, v.type.shape, v.type.dtype.bytes, self.common.failure(message))
+        failure = self.common.failure(message, origin, shape)
+        return Allocate(place, shape, v.type.dtype.bytes, failure)
 
     # -------------------------------------------------------------------------------------- steps
 
@@ -429,7 +434,7 @@ class _Assembly:
     ) -> Iterator[AnyStep]:
         symbols = op.binds
         self.common.bound.update(dict.fromkeys(symbols))
-        failure = self.common.failure(op.failure, origin[0])
+        failure = self.common.failure(op.failure, origin[0], () if op.error else symbols)
         place = self._place(x, places)
         yield Bind(place, x.type.dtype, symbols, op.signed, failure, origin=origin)
         yield from self._checks(symbols)
@@ -445,11 +450,11 @@ class _Assembly:
             if self.common.is_given(condition):
                 continue  # checked before the call
             if max((at.get(v, -1) for v in n.free_vars(condition)), default=-1) == newest:
-                yield self._check(condition)
+                yield self._check(condition, self.graph.reasons.get(condition, ""))
 
     def _check(self, condition: Expr, origin: str = "") -> Check:
         message = f"the sizes do not fit: {condition} does not hold"
-        return Check(condition, self.common.failure(message, origin))
+        return Check(condition, self.common.failure(message, origin, [condition]))
 
     def _copy(self, v: Value, to: Place, places: Mapping[Value, Place]) -> Step:
         """The step that copies a value."""
@@ -468,7 +473,7 @@ class _Assembly:
         """A loop, and before it what it begins with."""
         yield from steps.sizes_before()
         for v, to, kind in zip(steps.initial, steps.now, steps.kinds, strict=True):
-            yield self._allocation(kind, to)
+            yield self._allocation(kind, to, steps.work.origin[0])
             yield self._copy(v, to, places)
         asked = steps.work.inputs[0]
         if asked is None:

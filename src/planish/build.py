@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import CodegenError, TypeCheckError
+from planish.compiler.remembering import tidy
 from planish.runtime.module import Module
 from planish.targets.target import Code, Target, parse_target
 from planish.version import __version__
@@ -55,8 +56,11 @@ def compile(
     _check_options(dims, threads, dtype, accuracy)
     machine_target = resolve_target(target)
     found = tuning_logs(machine_target, logs)
-    graph = import_graph(model, dims, say)
-    module = compile_imported(graph, machine_target, threads, optimize, accuracy, say, found)
+    try:
+        graph = import_graph(model, dims, say)
+        module = compile_imported(graph, machine_target, threads, optimize, accuracy, say, found)
+    finally:
+        tidy()
     say("")
     return module
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Final
@@ -56,7 +56,7 @@ class Around:
     scratch: Place
     read: Callable[[Value], Place]  # where a value is read
     new: Callable[[], Place]  # another array on the heap
-    failure: Callable[[str, str], int]  # the index of one, by its text and the node
+    failure: Callable[[str, str, Iterable[Expr]], int]  # the index of one: text, node, sizes
 
     def scratch_at(self, offset: int) -> Place:
         return replace(self.scratch, offset=simplify(self.scratch.offset + offset))
@@ -206,7 +206,7 @@ class LoopSteps:
             message = f"the sizes of {v.name} differ from time to time"
             equal = reduce(n.all_of, (n.eq(s, d) for s, d in own))
             same = n.any_of(n.eq(self.count, 0), equal)
-            yield Check(same, self.around.failure(message, self.work.origin[0]))
+            yield Check(same, self.around.failure(message, self.work.origin[0], [same]))
             symbols = tuple(s for s, _ in own if isinstance(s, Var))
             yield Assign(symbols, tuple(d for _, d in own))
         grown = (simplify(self.count + 1), *shape)

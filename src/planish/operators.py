@@ -129,7 +129,7 @@ def _how(schema: Any, has_handler: bool, versions: frozenset[int]) -> How:
 
     if has_handler:
         return "handled" if schema.since_version in versions else "missing"
-    if schema.domain == "" and schema.name in CONTROL:
+    if (f"{schema.domain}.{schema.name}" if schema.domain else schema.name) in CONTROL:
         return "handled"
     names = _definition(schema)
     known = bool(names) and all(_form(name, opset) != "missing" for name, opset in names)

@@ -27,6 +27,7 @@ from planish.compiler.expr.nodes import (
     Select,
     Var,
 )
+from planish.compiler.remembering import table
 
 from .builder import Builder, Level
 from .conversions import Conversions
@@ -36,7 +37,7 @@ from .values import Val, constant, ramp, scalar_type
 
 # The dimensions and indices that i64 are for do not overflow; other integers wrap around.
 _INT: Final = {n.Add: "add", n.Sub: "sub", n.Mul: "mul"}
-_free_vars: dict[Expr, frozenset[Var]] = {}
+_free_vars: Final[dict[Expr, frozenset[Var]]] = table()
 
 
 def free(e: Expr) -> frozenset[Var]:
@@ -49,7 +50,7 @@ def free(e: Expr) -> frozenset[Var]:
     return found
 
 
-_integer_only: dict[Expr, bool] = {}
+_integer_only: Final[dict[Expr, bool]] = table()
 
 
 def _is_integer(e: Expr) -> bool:

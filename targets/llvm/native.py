@@ -26,15 +26,17 @@ _PROFILE: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_voi
 PIPELINES: Final = ("none", "O0", "O1", "O2", "O3")
 
 
-def parse_ir(text: str) -> Any:
-    """A verified LLVM module.
+def parse_ir(text: str, context: Any = None) -> Any:
+    """A verified LLVM module, in a context that others share, or one of its own.
+
+    Types and constants live as long as their context, so nothing is put into the process's one.
 
     Errors: CodegenError with LLVM's message and the line.
     """
     if "\0" in text:  # LLVM would take it for the end
         raise CodegenError("LLVM rejects the program: there is a zero character in it", op="llvm")
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, context or llvm.create_context())
         module.verify()
     except RuntimeError as error:
         raise CodegenError(
@@ -62,7 +64,8 @@ def _lowered(
     exports: Iterable[str] = (),
 ) -> tuple[Any, Any]:
     """The modules as one, after the pipeline, and a target machine for it."""
-    modules = [parse_ir(text) for text in ([texts] if isinstance(texts, str) else texts)]
+    context = llvm.create_context()
+    modules = [parse_ir(text, context) for text in ([texts] if isinstance(texts, str) else texts)]
     if not modules:
         raise CodegenError("there is no program")
     whole, *rest = modules

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 
 import planish
 from planish.runtime.module import Module
@@ -103,6 +106,54 @@ def read_only(array: Array) -> Array:
     return array
 
 
+# ------------------------------------------------------------------------------ kinds of arrays
+
+F32 = np.float32
+call("argument_that_is_one_number", 1.0, K)
+call("argument_of_records", np.zeros(2, [("a", F32), ("b", F32)]), K)
+call("argument_of_dates", np.zeros((2, 16), "datetime64[s]"), K)
+call("argument_of_complex_numbers", X.astype(np.complex64), K)
+call("argument_of_narrower_integers", X, K.astype(np.int32))
+call("argument_of_bools", X, K.astype(bool))
+call("argument_of_no_rows", X[:0], K)
+CASES["outputs_that_are_too_few"] = lambda _: compiled()(X, K, out=(X[:, :8].copy(),))
+CASES["output_that_is_a_list"] = lambda _: compiled()(X, K, out=([0.0], K))
+CASES["output_that_only_data_sizes"] = lambda _: filled()(np.ones(3, np.int64), out=(X,))
+
+
+class Elsewhere:
+    """An array that says that it lies on a GPU."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, **_: Any) -> object:
+        raise BufferError("the array lies on another device")
+
+
+call("argument_on_another_device", Elsewhere(), K)
+CASES["pickling_a_module"] = lambda _: pickle.dumps(compiled())
+
+
+# ------------------------------------------------------------------------------------ sequences
+
+
+@cache
+def of_lists() -> Module:
+    """The element k of a sequence of f32[2]."""
+    ports = [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2]), ints()]
+    return planish.compile(model(node("SequenceAt", "s k"), ports))
+
+
+PAIR, FIRST = np.ones(2, F32), np.array(0)
+call("sequence_that_is_an_array", PAIR, FIRST, module=of_lists)
+call("sequence_of_another_dtype", [PAIR, PAIR.astype(np.float64)], FIRST, module=of_lists)
+call("sequence_of_another_shape", [PAIR, np.ones(3, F32)], FIRST, module=of_lists)
+call("sequence_of_lists", [[1.0, 2.0]], FIRST, module=of_lists)
+call("sequence_that_is_nothing", None, FIRST, module=of_lists)
+call("place_behind_a_sequence", [PAIR, PAIR], np.array(2), module=of_lists)
+call("place_in_an_empty_sequence", [], FIRST, module=of_lists)
+
 # --------------------------------------------------------------------------------- what data tells
 
 SIX = np.ones(6, np.float32)
@@ -110,4 +161,33 @@ call("shape_of_data_that_does_not_fit", SIX, np.array([4, 2]), module=by_data)
 call("shape_of_data_with_a_negative_size", SIX, np.array([-3, -2]), module=by_data)
 call("shape_of_data_too_large", np.array([1 << 40, 1 << 40, 8]), module=filled)
 call("shape_of_data_too_large_for_memory", np.array([1 << 22, 1 << 22, 1]), module=filled)
+
+
+def told(
+    name: str, operator: str, ports: list[onnx.ValueInfoProto], *arguments: Any, **attributes: Any
+) -> None:
+    """A case of a node whose sizes the last of its inputs tell."""
+    names, outputs = " ".join(p.name for p in ports), "y z" if operator == "TopK" else "y"
+
+    @cache
+    def module() -> Module:
+        return planish.compile(model(node(operator, names, outputs, **attributes), ports, opset=18))
+
+    call(name, *arguments, module=module)
+
+
+SQUARE = np.ones((2, 3), F32)
+ROWS = floats(2, 3)
+told("more_of_data_than_there_are", "TopK", [ROWS, ints(1)], SQUARE, np.array([4]))
+told("repeats_of_data", "Tile", [ROWS, ints(2)], SQUARE, np.array([2, -1]))
+told("shape_of_data_that_does_not_broadcast", "Expand", [ROWS, ints(2)], SQUARE, np.array([2, 2]))
+told("parts_of_data", "Split", [ROWS, ints(1)], SQUARE, np.array([3]))
+told("pads_of_data", "Pad", [ROWS, ints(4)], SQUARE, np.array([0, -4, 0, 0]))
+told("sizes_of_data_of_an_image", "Resize", [floats(1, 1, 2, 2), floats(0, name="r"),
+     floats(0, name="q"), ints(4)], np.ones((1, 1, 2, 2), F32), PAIR[:0], PAIR[:0],
+     np.array([1, 1, -2, 4]))  # fmt: skip
+told("step_of_data", "Range", [ints(name="a"), ints(name="b"), ints(name="c")],
+     np.array(0), np.array(5), np.array(0))  # fmt: skip
+told("depth_of_data", "OneHot", [ints(2), ints(name="d"), floats(2, name="v")],
+     K, np.array(-2), PAIR)  # fmt: skip
 call("axis_of_data_out_of_range", SIX.reshape(2, 3), np.array([2]), module=reduced)

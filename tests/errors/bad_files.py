@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import planish
-from planish.runtime.archive import read_archive, write_archive
+from planish.runtime.archive import checksums, read_archive, write_archive
 
 from .cases import CASES, case, layer
 
@@ -57,9 +57,22 @@ def manifest(**changes: Any) -> Callable[[dict[str, bytes]], None]:
             *way, last = path.split("__")
             at = contents
             for key in way:
-                at = at[key]
+                at = at[int(key)] if key.isdecimal() else at[key]
             at[last] = value
         members["manifest.json"] = json.dumps(contents).encode()
+
+    return change
+
+
+def replaced(name: str, contents: bytes | None) -> Callable[[dict[str, bytes]], None]:
+    """Other contents in a member (None: those of the kernels), as if they had been written."""
+
+    def change(members: dict[str, bytes]) -> None:
+        members[name] = members["kernels.o"] if contents is None else contents
+        said = json.loads(members["manifest.json"])
+        if "crc32" in said["members"][name]:
+            said["members"][name]["crc32"] = checksums([members[name]])
+        members["manifest.json"] = json.dumps(said).encode()
 
     return change
 
@@ -90,6 +103,19 @@ rewritten("module_file_of_a_newer_planish", manifest(schema=99))
 rewritten("module_file_of_an_older_planish", manifest(schema=0))
 rewritten("module_file_of_another_program", manifest(format="cake"))
 rewritten("manifest_without_an_interface", lambda m: m.update({"manifest.json": b"{}"}))
+rewritten("manifest_that_is_no_json", lambda m: m.update({"manifest.json": b"{"}))
+rewritten("manifest_with_an_unknown_dtype", manifest(interface__inputs__0__dtype="f33"))
+rewritten("manifest_with_a_program_as_a_size", manifest(
+    interface__inputs__0__shape=["__import__('os').system('false')", 16]))  # fmt: skip
+rewritten("manifest_with_a_negative_size", manifest(interface__outputs__0__shape=[-1, 8]))
+rewritten("manifest_with_a_size_that_nothing_has", manifest(interface__symbols=["batch", "other"]))
+rewritten("manifest_of_fewer_constants", manifest(interface__constants=0))
+rewritten("manifest_of_a_negative_arena", manifest(interface__arena_bytes=-64))
+rewritten("manifest_without_a_target", manifest(target={}))
+rewritten("manifest_with_other_features", manifest(target__features="all"))
+rewritten("code_that_is_none", replaced("kernels.o", b"\x7fELF, but no more"))
+rewritten("code_without_an_entry", replaced("entry.o", None))
+rewritten("weights_that_are_none", replaced("weights.safetensors", b"\xff" * 64))
 rewritten(
     "module_file_for_another_processor",
     manifest(target__cpu="futuron9", target__isa="avx2048", target__features=["avx", "warp"]),

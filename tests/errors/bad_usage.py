@@ -33,6 +33,8 @@ def files(folder: Path) -> None:
     np.savez(folder / "wide.npz", x=np.zeros((2, 17), np.float32), k=k)
     np.savez(folder / "double.npz", x=x.astype(np.float64), k=k)
     np.savez(folder / "objects.npz", x=np.array([None]), k=k)
+    (folder / "cut.npz").write_bytes((folder / "in.npz").read_bytes()[:-60])
+    (folder / "empty.onnx").write_bytes(b"")
 
 
 def used(name: str, words: str) -> None:
@@ -45,7 +47,7 @@ def used(name: str, words: str) -> None:
         os.chdir(folder)
         try:
             with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-                code = main(words.split())
+                code = main([word.replace("\t", " ") for word in words.split(" ") if word])
         except SystemExit as end:  # of argparse, which prints its usage first
             code = int(end.code or 0)
         finally:
@@ -84,6 +86,26 @@ used("input_that_is_missing", "run layer.planish --inputs less.npz -o out.npz")
 used("input_of_another_shape", "run layer.planish --inputs wide.npz -o out.npz")
 used("input_of_another_dtype", "run layer.planish --inputs double.npz -o out.npz")
 used("outputs_in_a_missing_folder", "run layer.planish --inputs in.npz -o none/out.npz")
+used("running_a_folder", "run . --inputs in.npz -o out.npz")
+used("outputs_onto_a_folder", "run layer.planish --inputs in.npz -o .")
+used("outputs_on_a_full_disk", "run layer.planish --inputs in.npz -o /dev/full")
+used("module_on_a_full_disk", "compile layer.onnx -o /dev/full")
+used("module_onto_a_folder", "compile layer.onnx -o .")
+used("compiling_a_folder", "compile . -o out.planish")
+used("compiling_nothing", "compile empty.onnx -o out.planish")
+used("negative_dim", "compile layer.onnx -o out.planish --dim batch=-1")
+used("dim_without_a_name", "compile layer.onnx -o out.planish --dim =3")
+used("dim_given_twice", "compile layer.onnx -o out.planish --dim batch=1 --dim batch=2")
+used("compiling_for_an_unknown_processor",
+     "compile layer.onnx -o out.planish --target llvm\t-mcpu=pentagon9")  # fmt: skip
+used("compiling_for_the_interpreter",
+     "compile layer.onnx -o out.planish --target interpreter")  # fmt: skip
+used("inputs_that_are_cut", "run layer.planish --inputs cut.npz -o out.npz")
+used("operators_of_a_missing_model", "ops none.onnx")
+used("operators_of_a_module", "ops layer.planish")
+used("bench_of_no_threads", "bench layer.onnx --threads 0")
+used("bench_of_other_inputs", "bench layer.onnx --inputs wide.npz")
+used("verify_of_a_missing_model", "verify none.onnx")
 used("target_of_what_is_compiled",
      "run layer.planish --inputs in.npz -o out.npz --target llvm")  # fmt: skip
 used("bench_against_an_unknown_runtime", "bench layer.onnx --against abacus")

@@ -18,12 +18,20 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from errors import bad_calls, bad_files, bad_models, bad_options, bad_usage
+from errors import (
+    bad_calls,
+    bad_files,
+    bad_graphs,
+    bad_models,
+    bad_operators,
+    bad_options,
+    bad_usage,
+)
 from errors.cases import CASES
 from planish.compiler.errors import InternalError, PlanishError
 
 # Imported for their cases.
-assert all((bad_models, bad_options, bad_calls, bad_files, bad_usage))
+assert all((bad_models, bad_operators, bad_graphs, bad_options, bad_calls, bad_files, bad_usage))
 
 TABLE = Path(__file__).parent / "messages.txt"
 HEAD = """\
@@ -48,6 +56,7 @@ def outcome(case: Callable[[Path], object]) -> str:
 def neutral(text: str, folder: str) -> str:
     text = text.replace(folder, "FOLDER")
     text = re.sub(r"(invalid choice: '\w+') \(choose from .*", r"\1 (choose from ...)", text)
+    text = re.sub(r"(duplicate definition of symbol) '\w+'", r"\1 (one of them)", text)
     text = re.sub(r"(only a part of one): .*", r"\1: (what protobuf says)", text)
     return re.sub(r"(this one lacks) .*", r"\1 (what this machine lacks)", text)
 

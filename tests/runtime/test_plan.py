@@ -6,7 +6,7 @@ import pytest
 from planish.compiler.dtypes import F32, I64
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.compiler.expr.nodes import Expr, Var, as_expr, le
-from planish.runtime.interface import Interface, Port
+from planish.runtime.interface import Constraint, Interface, Port
 from planish.runtime.memory import LARGE
 from planish.runtime.plan import Planner, fetch
 
@@ -26,7 +26,7 @@ def planner(
             tuple(Port(f"x{k}", F32, shape) for k, shape in enumerate(inputs)),
             tuple(Port(f"y{k}", F32, shape) for k, shape in enumerate(outputs)),
             tuple(symbols.split()),
-            constraints,
+            tuple(map(Constraint, constraints)),
             arena,
             0,
             (),

@@ -87,7 +87,7 @@ def twice(rows: Expr | int = N, arena: Expr | int | None = None) -> Program:
         steps,
         constants,
         as_expr(arena) if arena is not None else n * 16 + 64,
-        constraints=() if isinstance(n, Const) else (le(n, 100_000),),
+        constraints={} if isinstance(n, Const) else {le(n, 100_000): ""},
         defaults={"shift": np.zeros(2, np.float32)},
     )
 

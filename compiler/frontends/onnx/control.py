@@ -22,7 +22,6 @@ from planish.compiler.graph.ir import (
     TensorType,
     Value,
     assume,
-    collecting_assumptions,
     tensor,
 )
 from planish.compiler.graph.subgraphs import bound_in
@@ -154,7 +153,9 @@ def decide(
     symbol = Var(imp.fresh_symbol(f"{next(filter(None, node.output), node.op_type)}_is"))
     what = f"what input {several.index} says"
     number = around.one(Sizes((symbol,), what), several.number, name=str(symbol), origin=node.name)
-    with collecting_assumptions(around.constraints):
+    possible = " or ".join(str(several.choices[k].tolist()) for k in choices)
+    label = node.name or next(filter(None, node.output), node.op_type)
+    with around.assuming(f"{label}: input {several.index} must be {possible}"):
         assume(any_of(*(n.eq(symbol, k) for k in choices)))
 
     def rest(at: int) -> list[Item | None]:
@@ -263,14 +264,12 @@ def _assume_in_branch(imp: Importer, branch: GraphBuilder, condition: Value, wan
     runs = condition.content[0] if condition.content else None
     own = frozenset(v for node in branch.nodes for v in node.op.binds)
     stay = [c for c in branch.constraints if not own.isdisjoint(free_vars(c))]
-    with collecting_assumptions(imp.builder.constraints):
+    with imp.builder.assuming(""):
         for needed in branch.constraints:
             if needed in stay:
                 continue
-            if runs is None:
-                assume(needed)
-            else:
-                assume(any_of(not_(runs) if wanted else runs, needed))
+            skipped = n.FALSE if runs is None else not_(runs) if wanted else runs
+            assume(any_of(skipped, needed), branch.reasons.get(needed, ""))
     branch.constraints[:] = stay
 
 
@@ -295,8 +294,8 @@ def loop(
     carried = len(values)
     if len(graph.input) != carried + 2 or len(graph.output) < carried + 1:
         raise ImportModelError(
-            f"{carried} values are carried, and the body takes {len(graph.input)} and gives "
-            f"{len(graph.output)}"
+            f"the body takes {len(graph.input)} inputs and gives {len(graph.output)} outputs: to "
+            f"carry {carried}, it must take {carried + 2} and give at least {carried + 1}"
         )
     names = [text(i.name, "an input of the body") for i in graph.input]
 
@@ -470,7 +469,7 @@ def _body(imp: Importer, body: Body, count: Var, kinds: Sequence[TensorType]) ->
     asked = Value(b.fresh("asked"), tensor(BOOL))
     now = [Value(b.fresh("carried"), kind) for kind in kinds]
     b.inputs = [number, asked, *now]
-    with collecting_assumptions(b.constraints):
+    with b.assuming(""):
         again, then, kept = body(number, asked, now)
     if again.type.dtype is not BOOL or again.type.size != 1:
         raise ImportModelError(f"the condition that the body gives is {again!r}, not one bool")

@@ -48,6 +48,8 @@ class Integers:
 
     def wide(self, x: Value) -> Value:
         """Integers of any width as i64."""
+        if not x.type.dtype.is_int:
+            raise self.r.fail(f"{x!r} must be integers")
         return x if x.type.dtype is I64 else self(Cast(I64), x)
 
     def shape(self, x: Value) -> Value:
@@ -61,6 +63,13 @@ class Integers:
         """How many numbers there are from ``start`` to before ``limit`` by ``step``."""
         most = self(Sub(), self(Add(), self(Sub(), limit, start), step), self(Sign(), step))
         return self(Max(), self(Div(), most, step), 0)
+
+    def moves(self, step: Value) -> None:
+        """End calls in which a step is 0."""
+        zero = self.r.constant(np.zeros((), step.type.dtype.numpy))
+        still = self(ReduceSum(None, False), self(Cast(I64), self(Equal(), step, zero)))
+        pack = self.r.packer()
+        pack.require(self(Equal(), still, 0), f"{pack.label}_still", "a step is 0")
 
     def spread(self, values: Value, axes: Value | None, rank: int, default: int) -> Value:
         """Integers given for some of ``rank`` axes (None: the first), with a default for others."""
@@ -178,6 +187,8 @@ def sliced(
         over = [a % rank for a in axes]
         full = [i.row(i.wide(v)) for v in (starts, ends, _value(i, steps, starts))]
     start, end, step = full
+    if isinstance(steps, Value):
+        i.moves(steps)
     extent = i(Gather(0), i.shape(x), over)
     back = i(Less(), step, 0)
     last = i(Where(), back, i(Sub(), extent, 1), extent)
@@ -219,6 +230,8 @@ def numbers_between(r: NodeReader, start: Value, limit: Value, delta: Value) -> 
     i = Integers(r)
     dtype = start.type.dtype
     start, limit, delta = (i(Reshape(()), v) for v in (start, limit, delta))
+    if r.array(2) is None:
+        i.moves(delta)
     if dtype.is_float:
         a, b, d = (i(Cast(F64), v) for v in (start, limit, delta))
         count = i(Cast(I64), i(Ceil(), i(Div(), i(Sub(), b, a), d)))

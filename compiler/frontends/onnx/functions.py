@@ -30,6 +30,21 @@ def schema(op_type: str, opset: int, domain: str) -> Any | None:
         return None
 
 
+def when(op_type: str, domain: str) -> str | None:
+    """In which opsets there is an operator, for a hint; None if there never was one."""
+    versions = [
+        (s.since_version, bool(s.deprecated))
+        for s in onnx.defs.get_all_schemas_with_history()
+        if (s.domain, s.name) == (domain, op_type)
+    ]
+    if not versions:
+        return None
+    (first, _), (last, gone) = min(versions), max(versions)
+    return (
+        f"{op_type} is in opsets {first} to {last - 1}" if gone else f"it came with opset {first}"
+    )
+
+
 def check_against(schema: Any, node: onnx.NodeProto) -> None:
     """Check a node's attributes and numbers of inputs and outputs.
 

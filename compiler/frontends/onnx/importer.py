@@ -29,7 +29,6 @@ from planish.compiler.graph.ir import (
     GraphBuilder,
     TensorType,
     Value,
-    collecting_assumptions,
     identifier,
     symbol_name,
 )
@@ -40,9 +39,9 @@ from . import functions
 from .boundary import packed_input, packed_output, packing_of
 from .control import CONTROL, decide
 from .items import ITEMS, Item
-from .protos import check_node, load, sorted_nodes
+from .protos import DecodeError, check_node, load, sorted_nodes
 from .reader import HANDLERS, NodeReader, Undecided
-from .scopes import MAX_DEPTH, Frame, Scope, label_of
+from .scopes import MAX_DEPTH, Frame, Scope, label_of, own_label
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
 
 # An attribute of first versions: which inputs' memory a runtime may overwrite. It has no meaning.
@@ -67,7 +66,7 @@ def import_model(
         folder = Path(source).parent
     try:
         graph = Importer(model, folder, dict(dims or {})).run()
-    except RecursionError as error:
+    except (RecursionError, DecodeError) as error:  # the latter of a part that is copied
         raise ImportModelError("the model is nested too deeply") from error
     except MemoryError as error:
         raise ImportModelError("the model does not fit into memory") from error
@@ -285,6 +284,7 @@ class Importer:
     # ------------------------------------------------------------------------- nodes
 
     def run_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+        scope.nodes = nodes
         made: set[str] = set()
         for node in nodes:
             check_node(node)
@@ -312,8 +312,8 @@ class Importer:
         if key in self.functions:
             function = self.functions[key]
             results = self.call(function, node, inputs, scope)
-        elif domain == "" and node.op_type in CONTROL:
-            results = CONTROL[node.op_type](self, node, inputs, scope)
+        elif (name := f"{domain}.{node.op_type}" if domain else node.op_type) in CONTROL:
+            results = CONTROL[name](self, node, inputs, scope)
         else:
             results = self.apply(node, domain, inputs, scope)
         results += [None] * (len(node.output) - len(results))
@@ -345,7 +345,10 @@ class Importer:
         # Some operators of ONNX Runtime pass for ONNX's: they have a handler, and no schema.
         handled = entry is not None and opset in entry.versions
         if (schema is None and domain == "" and not handled) or withdrawn:
-            raise ImportModelError(f"there is no operator {node.op_type} in opset {opset}")
+            raise ImportModelError(
+                f"there is no operator {node.op_type} in opset {opset}",
+                hint=functions.when(node.op_type, domain),
+            )
         if schema is not None:
             functions.check_against(schema, node)
         if entry is not None:
@@ -362,7 +365,7 @@ class Importer:
             if schema is not None and _OVERWRITTEN in schema.attributes:
                 reader.attribute(_OVERWRITTEN)
             try:
-                with collecting_assumptions(self.builder.constraints):
+                with self.builder.assuming(reader.label):
                     found = entry.handle(reader)
             except Undecided as several:
                 return decide(self, several, node, domain, inputs, scope)
@@ -377,7 +380,10 @@ class Importer:
             if (body := functions.body_of(schema, node, opset, types)) is not None:
                 return self.call(body, node, inputs, scope)
         name = f"{domain}.{node.op_type}" if domain else node.op_type
-        raise ImportModelError(f"operator {name} (opset {opset}) is not supported")
+        raise ImportModelError(
+            f"operator {name} (opset {opset}) is not supported",
+            hint="`planish ops` prints those that are; a model may bring others as functions",
+        )
 
     def call(
         self,
@@ -412,9 +418,11 @@ class Importer:
 
 def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportModelError:
     """The error as one of the model, with the node named."""
-    if isinstance(error, ImportModelError) and error.node and error.op:
-        return error
     lines = [label_of(node, scope)]
+    if isinstance(error, ImportModelError) and error.node and error.op:
+        if not scope.label or error.node != own_label(node):
+            return error
+        return ImportModelError(error.message, op=error.op, node=lines[0], hint=error.hint)
     if error.node and error.node != lines[0]:
         lines.append(error.node)
     return ImportModelError(
@@ -429,9 +437,8 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
         domain = text(entry.domain, "a domain")
         domain = "" if domain == "ai.onnx" else domain
         if domain in out and out[domain] != entry.version:
-            raise ImportModelError(
-                f"opsets {out[domain]} and {entry.version} of {domain!r} are used"
-            )
+            of = f"domain {domain!r}" if domain else "ONNX"
+            raise ImportModelError(f"opsets {out[domain]} and {entry.version} of {of} are used")
         if domain == "" and not 1 <= entry.version <= newest:
             raise ImportModelError(
                 f"opset {entry.version} is not known", hint=f"the newest known one is {newest}"

@@ -10,7 +10,7 @@ import onnx
 
 from planish.compiler.errors import ImportModelError
 from planish.compiler.expr import nodes as n
-from planish.compiler.graph.ir import Value, assume, collecting_assumptions
+from planish.compiler.graph.ir import Value, assume
 
 from .control import CONTROL, only, read_graph, repeat_any, tensors_of
 from .items import Item, PackedSequence, ValueSequence
@@ -74,7 +74,7 @@ def _by_loop(
     pack = Packer(imp.builder, imp.fresh_symbol, label)
     given = [pack.packed(i) if isinstance(i, ValueSequence | PackedSequence) else i for i in inputs]
     first, *others = (i for i in given if isinstance(i, PackedSequence))
-    with collecting_assumptions(imp.builder.constraints):
+    with imp.builder.assuming(node.name or label):
         for other in others:
             assume(n.eq(first.length, other.length))
     ranks = [_rank(i) for i in graph.input]

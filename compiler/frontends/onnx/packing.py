@@ -16,7 +16,6 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var, as_expr
 from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.ir import GraphBuilder, Value, assume
-from planish.compiler.graph.ir import collecting_assumptions as collecting
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.compare import Equal, Less
 from planish.compiler.ops.conversion import Cast
@@ -44,15 +43,18 @@ _ZERO = as_expr(0)
 
 
 class Packer:
-    """Makes nodes in a graph: for a node of the model that is called ``label``."""
+    """Makes nodes in a graph: for what is called ``label``, which the node ``origin`` makes."""
 
-    def __init__(self, builder: GraphBuilder, fresh: Callable[[str], str], label: str) -> None:
+    def __init__(
+        self, builder: GraphBuilder, fresh: Callable[[str], str], label: str, origin: str = ""
+    ) -> None:
         self.builder, self.fresh, self.label = builder, fresh, label
+        self.origin = origin or label
 
     def __call__(self, op: Op, *values: Value | int | Sequence[Any]) -> Value:
         """What an operator gives; numbers are constants."""
         given = [v if isinstance(v, Value) else self.integers(v) for v in values]
-        return self.builder.one(op, *given, origin=self.label)
+        return self.builder.one(op, *given, origin=self.origin)
 
     def integers(self, numbers: int | Sequence[Any]) -> Value:
         return self.builder.constant(np.array(numbers, np.int64))
@@ -83,7 +85,7 @@ class Packer:
         self._assume(n.eq(symbol, 0))
 
     def _assume(self, condition: Expr) -> None:
-        with collecting(self.builder.constraints):
+        with self.builder.assuming(self.origin):
             assume(condition)
 
     def position(

@@ -125,7 +125,7 @@ class NodeReader:
     def packer(self) -> Packer:
         """Makes the nodes of packed sequences."""
         name = self.output_names[0] if self.output_names else self.label
-        return Packer(self.builder, self._fresh, name)
+        return Packer(self.builder, self._fresh, name, self.label)
 
     def input(self, index: int) -> Value:
         """Input ``index``, which must be there."""

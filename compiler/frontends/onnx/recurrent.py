@@ -71,6 +71,14 @@ class _Layer:
         given = self.r.attribute("hidden_size")
         if given is not None and n.eq(hidden, int(given)) is n.FALSE:
             raise self.r.fail(f"hidden_size {given} does not fit the weights {recurrence!r}")
+        x, rows = self.r.input(0), n.mul(hidden, self.gates)
+        for matrix, columns in ((w, x.type.shape[-1]), (recurrence, hidden)):
+            for d, wanted in zip(matrix.type.shape[1:], (rows, columns), strict=True):
+                if n.eq(d, wanted) is n.FALSE:
+                    raise self.r.fail(
+                        f"the weights {matrix!r} must be [..., {rows}, {columns}]"
+                        f" for {x!r} and {hidden} hidden units"
+                    )
         return hidden
 
     def activations(self, defaults: Sequence[str]) -> list[tuple[Activation, ...]]:

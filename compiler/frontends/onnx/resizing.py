@@ -82,6 +82,7 @@ def resize(r: NodeReader) -> Value:
         roi=known_roi,
         extrapolation=float(r.attribute("extrapolation_value", 0.0)),
     )
+    op.check_names()  # even if nothing changes
     return r.one(op, x, *_inputs(scales, roi)) if op.axes else x
 
 

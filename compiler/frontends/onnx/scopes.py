@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -58,14 +58,20 @@ class Scope:
     depth: int = 0
     label: str = ""  # of the node that this is inside of
     ranks: dict[str, int] = field(default_factory=dict)  # as declared, by name
+    nodes: Sequence[onnx.NodeProto] = ()
 
     def holds(self, name: str) -> bool:
         return name in self.names or name in self.tensors
 
 
+def own_label(node: onnx.NodeProto) -> str:
+    """What a node is called: by its name, or else its first output."""
+    return node.name or next(iter(node.output), "") or str(node.op_type)
+
+
 def label_of(node: onnx.NodeProto, scope: Scope) -> str:
     """What errors call a node: its name and operator, behind those of what it is inside of."""
-    own = node.name or next(iter(node.output), "") or node.op_type
+    own = own_label(node)
     own = f"{own} ({node.op_type})" if own != node.op_type else own
     path = [*scope.label.split(_INSIDE), own] if scope.label else [own]
     if len(path) > _SHOWN:

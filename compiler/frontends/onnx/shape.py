@@ -404,7 +404,7 @@ def four(r: NodeReader, x: Value, block: int) -> tuple[Expr, Expr, Expr, Expr]:
 def divided(r: NodeReader, extent: Expr, by: int) -> Expr:
     """``extent / by``, which must be whole."""
     if isinstance(extent, Const) and int(extent.value) % by:
-        raise r.fail(f"{extent} is not a multiple of {by}")
+        raise r.fail(f"{r.input(0)!r} has no whole blocks: {extent} is not a multiple of {by}")
     return normal(n.floordiv(extent, by))
 
 
