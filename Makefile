@@ -1,4 +1,4 @@
-# make env | test | lint | demo | bench | docs | conformance | long | clean.  PYTHON=... picks another interpreter.
+# make env | test | lint | demo | bench | docs | conformance | fuzz | long | clean.  PYTHON=... picks another interpreter.
 
 new_enough := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest
 
-.PHONY: env test lint demo bench docs conformance long clean
+.PHONY: env test lint demo bench docs conformance fuzz long clean
 
 env: $(VENV)/installed
 
@@ -52,6 +52,11 @@ docs: env
 # What ONNX's backend tests say: written to src/planish/conformance.json, for `planish ops` and docs.
 conformance: env
 	-$(RUN) tests/conformance/run.py
+
+# Look for faults for SECONDS, in cases made by chance: what is found is written to build/fuzz.
+SECONDS ?= 600
+fuzz: env
+	$(RUN) tests/fuzz/run.py --seconds $(SECONDS)
 
 long: env
 	HYPOTHESIS_PROFILE=ci $(PYTEST) -m long

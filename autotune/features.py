@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import log2, prod
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from planish.compiler.expr.evaluate import evaluate, evaluate_array
 from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.loop.ir import Block, Function, Loop, blocks, nests, reads
 from planish.compiler.machine import Machine
+from planish.compiler.remembering import remembered
 
 Array = np.ndarray[Any, Any]
 
@@ -181,7 +181,7 @@ def _balance(chunks: float, threads: int) -> float:
     return float(-(-chunks // threads) * threads / chunks)
 
 
-@lru_cache(4096)
+@remembered(4096)
 def _cost(value: Expr) -> int:
     """Operations of a point; a named function counts as its expansion, roughly."""
     found = 0

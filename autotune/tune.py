@@ -16,6 +16,7 @@ from statistics import median
 from typing import Final, Literal
 
 from planish.compiler.errors import PlanishError, ScheduleError, TuningError
+from planish.compiler.remembering import tidy
 from planish.schedules.schedule import LANGUAGE, replay
 from planish.schedules.space import Point
 
@@ -266,6 +267,7 @@ class Job:
         spent = time.monotonic() - began
         state.round_seconds = 0.5 * (state.round_seconds + spent) if state.rounds > 1 else spent
         self._tell(state)
+        tidy()
 
     def _take(self, state: State, point: Point, result: Result) -> None:
         """Note what came of a candidate."""

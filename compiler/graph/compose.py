@@ -8,6 +8,7 @@ roundings only.
 from __future__ import annotations
 
 from collections import Counter
+from math import pi, sqrt
 from typing import Final
 
 from planish.compiler.expr.nodes import Const
@@ -27,6 +28,7 @@ from .match import Rules, Site, is_elementwise, same_shape
 
 COMPOSITIONS: Final = Rules("compose")
 CLOSE: Final = 1e-5  # how far a model's sqrt(2 / pi) may be from ours, relatively
+EXACT: Final = 2.0**-50  # the same where x is of 64 bits, in which models' ten digits show
 DEPTH: Final = 6  # multiplications in a product
 
 
@@ -78,9 +80,10 @@ def _is_full(s: Site, node: Node) -> bool:
     return all(same_shape(x.type.shape, out) for x in full)
 
 
-def close(a: float | None, b: float) -> bool:
-    """Whether a number of the model is this one."""
-    return a is not None and abs(a - b) <= CLOSE * abs(b)
+def close(a: float | None, b: float, x: Value) -> bool:
+    """Whether a number of the model is this one, as far as the elements of x tell."""
+    within = CLOSE if x.type.dtype.computed.bits <= 32 else EXACT
+    return a is not None and abs(a - b) <= within * abs(b)
 
 
 def scaled(s: Site, v: Value) -> tuple[float, Value] | None:
@@ -136,14 +139,14 @@ def _gelu(s: Site, number: float, x: Value, gate: Value) -> Gelu | None:
     if parts is None:
         return None
     inner = scaled(s, parts[0])
-    if inner is None or not close(inner[0], parts[1]) or not close(number * parts[1], 0.5):
+    if inner is None or not close(inner[0], parts[1], x) or not close(number * parts[1], 0.5, x):
         return None
     node = s.maker(inner[1], "erf", "tanh")
     if node is None or node.inputs[0] is None:
         return None
     if node.op.name == "erf":
         argument = scaled(s, node.inputs[0])
-        if argument is not None and argument[1] is x and close(argument[0], 0.5**0.5):
+        if argument is not None and argument[1] is x and close(argument[0], 0.5**0.5, x):
             return Gelu()
         return None
     return Gelu(True) if _is_cubic(s, node.inputs[0], x) else None
@@ -152,7 +155,7 @@ def _gelu(s: Site, number: float, x: Value, gate: Value) -> Gelu | None:
 def _is_cubic(s: Site, v: Value, x: Value) -> bool:
     """Whether v is sqrt(2 / pi) * (x + 0.044715 * x^3)."""
     number, found = factors(s, v)
-    if not close(number, 0.7978845608):
+    if not close(number, sqrt(2 / pi), x):
         return False
     if len(found) == 1:
         (total,) = found
@@ -163,14 +166,14 @@ def _is_cubic(s: Site, v: Value, x: Value) -> bool:
         if other is None:
             return False
         cube, powers = factors(s, other)
-        return close(cube, 0.044715) and powers == Counter({x: 3})
+        return close(cube, 0.044715, x) and powers == Counter({x: 3})
     if len(found) == 2 and found[x] == 1:
         (rest,) = (v for v in found if v is not x)
         parts = offset(s, rest)
-        if parts is None or not close(parts[1], 1.0):
+        if parts is None or not close(parts[1], 1.0, x):
             return False
         square, powers = factors(s, parts[0])
-        return close(square, 0.044715) and powers == Counter({x: 2})
+        return close(square, 0.044715, x) and powers == Counter({x: 2})
     return False
 
 
@@ -193,18 +196,18 @@ def _hard_swish(s: Site, number: float, x: Value, gate: Value) -> HardSwish | No
     source = node.inputs[0]
     if isinstance(node.op, HardSigmoid):
         fits = source is x and number == 1.0
-        fits = fits and close(node.op.alpha, 1 / 6) and close(node.op.beta, 0.5)
+        fits = fits and close(node.op.alpha, 1 / 6, x) and close(node.op.beta, 0.5, x)
         return HardSwish() if fits else None
     parts = offset(s, source)
     low, high = getattr(node.op, "low", None), getattr(node.op, "high", None)
-    if parts is None or low != 0 or high is None or not close(number * high, 1.0):
+    if parts is None or low != 0 or high is None or not close(number * high, 1.0, x):
         return None
     slope = scaled(s, parts[0])
     if parts[0] is x:
         slope = 1.0, x
     if slope is None or slope[1] is not x:
         return None
-    fits = close(number * slope[0], 1 / 6) and close(number * parts[1], 0.5)
+    fits = close(number * slope[0], 1 / 6, x) and close(number * parts[1], 0.5, x)
     return HardSwish() if fits else None
 
 
@@ -252,7 +255,7 @@ def mean(s: Site, node: Node) -> Replacement:
         ):
             continue
         size = volume(x.type.shape[axis] for axis in inner.op.over(x.type.rank))
-        if isinstance(size, Const) and size.value and close(number, 1 / int(size.value)):
+        if isinstance(size, Const) and size.value and close(number, 1 / int(size.value), x):
             return s.make(ReduceMean(inner.op.axes, inner.op.keepdims), x)
     return None
 

@@ -127,9 +127,12 @@ def _pack_slots(lifetimes: Sequence[Lifetime], at: Expr) -> tuple[list[Expr], Ex
 
 
 def _guess(size: Expr) -> float:
-    """How large a size is, on a logarithmic scale."""
+    """How large a size is, on a logarithmic scale.
+
+    It may be negative where no call has those symbols: windows larger than what they slide over.
+    """
     return sum(
-        math.log1p(evaluate(size, dict.fromkeys(n.free_vars(size), n.const(s, I64))) or 0)
+        math.log1p(max(evaluate(size, dict.fromkeys(n.free_vars(size), n.const(s, I64))) or 0, 0))
         for s in _SAMPLES
     )
 

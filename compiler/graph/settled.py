@@ -6,12 +6,14 @@ sizes then look unequal where they are equal.
 
 from __future__ import annotations
 
+from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var
 from planish.compiler.expr.sizes import normal
 
 from .ir import Graph
 from .subgraphs import substituted
+from .verify import verify
 
 
 def settle_sizes(graph: Graph) -> Graph:
@@ -26,6 +28,10 @@ def settle_sizes(graph: Graph) -> Graph:
     if not found:
         return graph
     new = substituted(graph, found)
+    try:
+        verify(new)
+    except InternalError:  # an operator refuses them: each call will be refused, and is told why
+        return graph
     return new.with_(
         constraints=tuple(c for c in map(normal, new.constraints) if c is not n.TRUE),
         reasons={normal(c): why for c, why in new.reasons.items()},

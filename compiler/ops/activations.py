@@ -391,7 +391,7 @@ class ThresholdedRelu(_Activation):
 
 @dataclass(frozen=True)
 class Shrink(Unary):
-    """x + bias below -lambd, x - bias above lambd, else 0 (so for NaN).
+    """x + bias below -lambd, otherwise x - bias above lambd, else 0 (so for NaN).
 
     Shape: x [...] -> the same.
     Source: ONNX Shrink-9.
@@ -410,13 +410,14 @@ class Shrink(Unary):
         return n.cast(out, x.dtype)
 
     def values(self, x: Array) -> Array:
-        low = np.where(x < -self.lambd, x + self.bias, 0)
-        return np.where(x > self.lambd, x - self.bias, low)
+        high = np.where(x > self.lambd, x - self.bias, 0)
+        return np.where(x < -self.lambd, x + self.bias, high)
 
     @classmethod
     def instances(cls) -> Iterator[Unary]:
         yield cls()
         yield cls(1.5, 1.5)
+        yield cls(1.0, -1.0)
 
     @classmethod
     def arrays(cls) -> Iterator[Array]:

@@ -38,12 +38,15 @@ class CountNonZero(Op):
     """How many elements are not zero; NaN is not.
 
     Shape: x [...] -> i64 [()].
+    Errors: TypeCheckError for complex numbers.
     Source: numpy.count_nonzero.
     """
 
     name = "count_nonzero"
 
     def infer(self, x: TensorType) -> TensorType:
+        if x.dtype.kind == "c":
+            raise self.fail(f"the elements of {x} are complex")
         return TensorType(I64, ())
 
     def compute(self, x: te.Tensor) -> te.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Expr, Var, free_vars, loads
+from planish.compiler.expr.nodes import Expr, Var, free_vars, loads, substitute
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Loop, constant
@@ -362,7 +362,24 @@ def vectorize(s: Schedule, path: str) -> Schedule:
         raise ScheduleError("only a loop around one block can be vectorized", node=show_loop(loop))
     if not _folds(block, loop.var):
         check_distinct(s.func, loop, "vector")
+        _check_lanes(block, loop)
     return _set_kind(s, loop, "vector")
+
+
+def _check_lanes(b: Block, loop: Loop) -> None:
+    """Raise ScheduleError if all iterations write one element.
+
+    Threads have scratch of their own, in which that is no conflict; lanes share theirs.
+    """
+    bindings = {i.var: i.binding for i in b.iters}
+    if constant(loop.extent) == 1 or loop.var in free_vars(
+        *(substitute(index, bindings) for index in b.indices)
+    ):
+        return
+    raise ScheduleError(
+        f"every iteration of {loop.var.name} writes one element of {b.buffer}: it cannot be vector",
+        node=show_loop(loop),
+    )
 
 
 def _folds(b: Block, var: Var) -> bool:

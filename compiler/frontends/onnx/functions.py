@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import onnx
 import onnx.defs
 
+from planish.compiler.dtypes import DType
 from planish.compiler.errors import ImportModelError
 from planish.compiler.expr.nodes import Const
 from planish.compiler.graph.ir import TensorType
@@ -18,6 +19,10 @@ from .tensors import DTYPES, text
 
 Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
 
+_BY_NAME: Final = {
+    f"tensor({onnx.TensorProto.DataType.Name(code).lower()})": dtype
+    for code, dtype in DTYPES.items()
+}
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
@@ -67,6 +72,46 @@ def check_against(schema: Any, node: onnx.NodeProto) -> None:
     for name, known in schema.attributes.items():
         if known.required and all(a.name != name for a in node.attribute):
             raise ImportModelError(f"attribute {name} is missing")
+
+
+@lru_cache(maxsize=4096)
+def _accepted(op_type: str, opset: int, domain: str) -> tuple[tuple[str, frozenset[DType]], ...]:
+    """Of each input, which others are of the same type (by a name), and what it may be."""
+    found: Any = schema(op_type, opset, domain)
+    ports = [] if found is None else found.inputs
+    out = []
+    for k, port in enumerate(ports):
+        each = (
+            k == len(ports) - 1 and port.option == port.option.Variadic and not port.is_homogeneous
+        )
+        dtypes = frozenset(_BY_NAME[kind] for kind in port.types if kind in _BY_NAME)
+        out.append(("" if each else port.type_str, dtypes))
+    return tuple(out)
+
+
+def check_types(op_type: str, opset: int, domain: str, types: Sequence[TensorType | None]) -> None:
+    """Check the element types of a node's tensors; None is an input that is none, or left out.
+
+    Errors: ImportModelError naming the first that the operator does not take.
+    """
+    ports = _accepted(op_type, opset, domain)
+    seen: dict[str, tuple[int, DType]] = {}
+    for k, type in enumerate(types):
+        if type is None or not ports:
+            continue
+        name, dtypes = ports[min(k, len(ports) - 1)]
+        if type.dtype not in dtypes:
+            known = ", ".join(sorted(map(str, dtypes))) or "no tensor"
+            raise ImportModelError(
+                f"input {k} is {type}, which opset {opset} does not allow",
+                hint=f"it may be {known}",
+            )
+        first, dtype = seen.setdefault(name, (k, type.dtype)) if name else (k, type.dtype)
+        if dtype is not type.dtype:
+            raise ImportModelError(
+                f"input {k} is {type}, and must be {dtype} like input {first}",
+                hint="cast one of them",
+            )
 
 
 def by_key(protos: Iterable[onnx.FunctionProto]) -> dict[Key, onnx.FunctionProto]:

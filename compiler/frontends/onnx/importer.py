@@ -351,6 +351,8 @@ class Importer:
             )
         if schema is not None:
             functions.check_against(schema, node)
+            types = [v.type if isinstance(v, Value) else None for v in inputs]
+            functions.check_types(node.op_type, opset, domain, types)
         if entry is not None:
             version = schema.since_version if schema is not None else opset
             if version not in entry.versions:
@@ -376,8 +378,8 @@ class Importer:
             reader.finish()
             return [found] if isinstance(found, ITEMS) else list(found)
         if schema is not None:
-            types = [v.type if isinstance(v, Value) else None for v in inputs]
-            if (body := functions.body_of(schema, node, opset, types)) is not None:
+            body = functions.body_of(schema, node, opset, types)
+            if body is not None:
                 return self.call(body, node, inputs, scope)
         name = f"{domain}.{node.op_type}" if domain else node.op_type
         raise ImportModelError(
