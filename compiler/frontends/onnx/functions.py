@@ -101,10 +101,10 @@ def check_types(op_type: str, opset: int, domain: str, types: Sequence[TensorTyp
             continue
         name, dtypes = ports[min(k, len(ports) - 1)]
         if type.dtype not in dtypes:
-            known = ", ".join(sorted(map(str, dtypes))) or "no tensor"
+            known = ", ".join(sorted(map(str, dtypes)))
             raise ImportModelError(
                 f"input {k} is {type}, which opset {opset} does not allow",
-                hint=f"it may be {known}",
+                hint=f"it may be {known}" if known else "it must not be a tensor",
             )
         first, dtype = seen.setdefault(name, (k, type.dtype)) if name else (k, type.dtype)
         if dtype is not type.dtype:
