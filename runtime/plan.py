@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -103,7 +103,7 @@ class Planner:
                     f"the sizes of the inputs do not fit: {constraint.condition} does not hold",
                     op=interface.name,
                     node="\n".join(filter(None, [constraint.node, self._bindings(symbols)])),
-                    hint=self._where({v.name for v in free_vars(constraint.condition)}),
+                    hint=self._advice({v.name for v in free_vars(constraint.condition)}, symbols),
                 )
         arena = int(next(values))
         outputs: list[Output] = []
@@ -137,13 +137,25 @@ class Planner:
         names = self.interface.symbols
         return ", ".join(f"{n} = {v}" for n, v in zip(names, symbols, strict=True))
 
-    def _where(self, names: Container[str]) -> str:
+    def _where(self, names: Collection[str]) -> str:
         """Which dimensions of which inputs symbols are."""
         sources = zip(self.interface.symbols, self._sources, strict=True)
         return ", ".join(
             f"{name} is dimension {d} of the input {self.interface.inputs[k].name}"
             for name, (k, d) in sources
             if name in names
+        )
+
+    def _advice(self, names: Collection[str], symbols: tuple[int, ...]) -> str:
+        """Where sizes come from that do not fit, and what to do about one that spreads."""
+        ones = [n for n, v in zip(self.interface.symbols, symbols, strict=True)
+                if n in names and v == 1]  # fmt: skip
+        where = self._where(names)
+        if len(names) != 2 or not ones:
+            return where
+        return (
+            f"{where}; two open dimensions that meet are taken to be equal: where {ones[0]} is"
+            f" always 1, compile with --dim {ones[0]}=1 (dims={{{ones[0]!r}: 1}})"
         )
 
     def _mismatch(self, port: Port, shape: tuple[int, ...], why: str) -> TypeCheckError:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import onnx.parser
 import pytest
 
+import planish
 from planish.build import compile_imported, resolve_target
 from planish.compiler.dtypes import F32
-from planish.compiler.errors import TypeCheckError
+from planish.compiler.errors import ImportModelError, RuntimeFault, TypeCheckError
 from planish.compiler.expr.nodes import Expr, Var, as_expr, maximum
 from planish.compiler.graph.ir import GraphBuilder, Value, tensor
 from planish.compiler.ops.activations import Relu
@@ -111,3 +115,59 @@ def test_loops_are_not_entered():
     f = module(ReduceSum((1,), keepdims=False))
     for n, m in ((3, 0), (0, 3), (0, 0), (2, 1)):
         assert f(ones(n, m))[0].tolist() == [m] * n
+
+
+# ------------------------------------------------------------------------------ sizes in the data
+
+
+def read(text: str, **dims: int) -> Module:
+    """The module of a graph in ONNX's text form."""
+    head = '<ir_version: 8, opset_import: ["": 17]>\n'
+    return planish.compile(onnx.parser.parse_model(head + text), dims=dims, logs=[])
+
+
+@pytest.mark.parametrize(
+    "node", ["Reshape(x, s)", "Expand(x, s)", "Slice(x, s, s)", "Tile(x, s)", "Pad(x, s)"]
+)
+def test_an_open_number_of_integers(node: str):
+    """It is not taken to be none."""
+    text = f"n (float[A, B] x, int64[R] s) => (float[C, D] y) {{ y = {node} }}"
+    with pytest.raises(ImportModelError, match=r"s: i64\[R\](?s:.*)--dim R=2"):
+        read(text)
+    assert read(text, R=4 if "Pad" in node else 2).inputs[1].shape != (0,)
+
+
+SLICE = """n (float[A, B] x, int64[1] s, int64[1] e, int64[1] a, int64[1] t) => (float[C, D] y) {
+  y = Slice(x, s, e, a, t)
+}"""
+FAR = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ((0, FAR, 1, FAR), np.s_[:, :1]),
+        ((FAR, -FAR - 1, 1, -FAR - 1), np.s_[:, 2:]),
+        ((FAR, -FAR - 1, 0, -1), np.s_[::-1]),
+        ((-FAR, FAR, -1, 2), np.s_[:, ::2]),
+        ((0, 5, 2, 1), "an axis is out of range for rank 2"),
+        ((0, 5, -3, 1), "an axis is out of range for rank 2"),
+        ((0, 5, 1, 0), "a step is 0"),
+    ],
+)
+def test_slices_that_only_the_data_tells(given: tuple[int, ...], wanted: Any):
+    module, x = read(SLICE), np.arange(6, dtype=np.float32).reshape(2, 3)
+    arrays = [np.array([v]) for v in given]
+    if isinstance(wanted, str):
+        with pytest.raises(RuntimeFault, match=wanted):
+            module(x, *arrays)
+    else:
+        np.testing.assert_array_equal(module(x, *arrays)[0], x[wanted])
+
+
+def test_open_dimensions_that_meet_are_equal():
+    """Or fixed at 1; the error says so."""
+    text = "n (float[N, H] x, float[N, M] z) => (float[N, K] y) { y = Add(x, z) }"
+    with pytest.raises(TypeCheckError, match="where M is always 1, compile with --dim M=1"):
+        read(text)(ones(2, 3), ones(2, 1))
+    assert read(text, M=1)(ones(2, 3), ones(2, 1))[0].tolist() == [[2, 2, 2]] * 2

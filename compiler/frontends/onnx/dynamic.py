@@ -25,7 +25,7 @@ from planish.compiler.ops.reduction import ReduceProd, ReduceSum
 from planish.compiler.ops.shape import Concat, Expand, Reshape, ShapeOf
 from planish.compiler.ops.unary import Ceil, Sign
 
-from .reader import NodeReader, Undecided
+from .reader import NodeReader, Undecided, known_number
 
 _MOST = (1 << 63) - 1
 _MOST_RANK = 6  # of a tensor whose axes only the data tells
@@ -55,14 +55,27 @@ class Integers:
     def shape(self, x: Value) -> Value:
         return self(ShapeOf(), x)
 
+    def length(self, x: Value) -> int:
+        """How many integers a tensor has, which must be known."""
+        if x.type.size is None:
+            raise self.r.fail(f"{x!r} has an open number of integers", hint=known_number(x))
+        return x.type.size
+
     def row(self, x: Value) -> Value:
         """One dimension instead of any."""
-        return x if x.type.rank == 1 else self(Reshape((as_expr(x.type.size or 0),)), x)
+        return x if x.type.rank == 1 else self(Reshape((as_expr(self.length(x)),)), x)
 
     def count(self, start: Value, limit: Value, step: Value) -> Value:
         """How many numbers there are from ``start`` to before ``limit`` by ``step``."""
         most = self(Sub(), self(Add(), self(Sub(), limit, start), step), self(Sign(), step))
         return self(Max(), self(Div(), most, step), 0)
+
+    def some(self, axes: Value, rank: int) -> None:
+        """End calls in which an axis is out of range."""
+        found = self(ReduceSum((0, 1), False), self(Cast(I64), self.at(axes, rank)))
+        pack = self.r.packer()
+        error = f"an axis is out of range for rank {rank}"
+        pack.require(self(Equal(), found, self.length(axes)), f"{pack.label}_axes", error)
 
     def moves(self, step: Value) -> None:
         """End calls in which a step is 0."""
@@ -75,8 +88,8 @@ class Integers:
         """Integers given for some of ``rank`` axes (None: the first), with a default for others."""
         values = self.row(self.wide(values))
         if axes is None:
-            axes = self.constant(list(range(int(values.type.size or 0))))
-        column = as_expr(values.type.size or 0), as_expr(1)
+            axes = self.constant(list(range(self.length(values))))
+        column = as_expr(self.length(values)), as_expr(1)
         change = self(Reshape(column), self(Sub(), values, default))
         change = self(Where(), self.at(axes, rank), change, 0)
         return self(Add(), self(ReduceSum((0,), False), change), default)
@@ -85,7 +98,7 @@ class Integers:
         """Which axes these are: a row of bools for each, none true for one out of range."""
         axes = self.row(self.wide(axes))
         axes = self(Where(), self(Less(), axes, 0), self(Add(), axes, rank), axes)
-        count = as_expr(axes.type.size or 0)
+        count = as_expr(self.length(axes))
         return self(Equal(), self(Reshape((count, as_expr(1))), axes), [list(range(rank))])
 
     def pick(self, x: Value, k: int) -> Value:
@@ -136,7 +149,7 @@ def reshaped(r: NodeReader, x: Value, wanted: Value, keeps_zero: bool) -> Value:
     """x in a shape with 0 for what stays (unless ``keeps_zero``) and -1 for what is left."""
     i = Integers(r)
     wanted = i.row(i.wide(wanted))
-    rank = int(wanted.type.size or 0)
+    rank = i.length(wanted)
     shape = i.shape(x)
     if not keeps_zero:
         known = [*range(min(rank, x.type.rank))]
@@ -155,10 +168,10 @@ def expanded(r: NodeReader, x: Value, wanted: Value) -> Value:
     """The broadcast of x and a shape, each dimension of either being 1 or that of both."""
     i = Integers(r)
     wanted = i.row(i.wide(wanted))
-    rank = max(int(wanted.type.size or 0), x.type.rank)
+    rank = max(i.length(wanted), x.type.rank)
 
     def full(shape: Value) -> Value:
-        missing = rank - int(shape.type.size or 0)
+        missing = rank - i.length(shape)
         return i(Concat(0), [1] * missing, shape) if missing else shape
 
     own, wanted = full(i.shape(x)), full(wanted)
@@ -179,6 +192,8 @@ def sliced(
     rank = x.type.rank
     if isinstance(axes, Value) or axes is None:
         over = list(range(rank))
+        if axes is not None:
+            i.some(axes, rank)
         full = [
             i.spread(v, axes, rank, default)
             for v, default in ((starts, 0), (ends, _MOST), (_value(i, steps, starts), 1))
@@ -187,6 +202,7 @@ def sliced(
         over = [a % rank for a in axes]
         full = [i.row(i.wide(v)) for v in (starts, ends, _value(i, steps, starts))]
     start, end, step = full
+    step = i(Max(), i(Min(), step, _FAR), -_FAR)  # no arithmetic on it may overflow
     if isinstance(steps, Value):
         i.moves(steps)
     extent = i(Gather(0), i.shape(x), over)
@@ -222,7 +238,7 @@ def sliced(
 def _value(i: Integers, steps: Value | Sequence[int] | None, like: Value) -> Value:
     if isinstance(steps, Value):
         return steps
-    return i.constant([1] * int(like.type.size or 0) if steps is None else list(steps))
+    return i.constant([1] * i.length(like) if steps is None else list(steps))
 
 
 def numbers_between(r: NodeReader, start: Value, limit: Value, delta: Value) -> Value:

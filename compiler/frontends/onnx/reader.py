@@ -18,7 +18,7 @@ from onnx import helper
 
 from planish.compiler.dtypes import I32, I64
 from planish.compiler.errors import ImportModelError
-from planish.compiler.expr.nodes import Const, Expr, Var
+from planish.compiler.expr.nodes import Const, Expr, Var, free_vars
 from planish.compiler.graph.ir import MAX_CONTENT, Array, Content, GraphBuilder, Value
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.sizes import Sizes
@@ -60,6 +60,17 @@ class Undecided(Exception):
     def __init__(self, index: int, number: Value, choices: Mapping[int, Array]) -> None:
         super().__init__(index)
         self.index, self.number, self.choices = index, number, choices
+
+
+def known_number(value: Value) -> str:
+    """What to do where it is not known how many integers a tensor has."""
+    names = dict.fromkeys(v.name for v in free_vars(*value.type.shape))
+    fixed = " ".join(f"--dim {name}=2" for name in names)
+    return (
+        f"only a known number of integers may: compile with, say, {fixed}"
+        if fixed
+        else ("only a known number of integers may")
+    )
 
 
 class NodeReader:
@@ -164,7 +175,7 @@ class NodeReader:
         if count is None or count > MAX_CONTENT or value.type.dtype not in (I32, I64):
             raise self.fail(
                 f"{what} is {value!r}: it depends on the data",
-                hint="only a known number of integers may",
+                hint=known_number(value),
             )
         known = self.builder.sized.get((value, signed))
         if known is None:
