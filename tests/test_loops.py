@@ -384,7 +384,7 @@ def test_a_failure_within_a_loop(target: str) -> None:
          "value = int64[1] {0}>() e = Unsqueeze(a, z) }", r"becomes f32\[1, 3\]"),
         ("(int64 i, bool c, float[3] a) => (bool d, float[3] e) { d = Cast<to = 7>(c) e = Neg(a) }",
          "not one bool"),
-        ("(int64 i, bool c) => (bool d) { d = Identity(c) }", "1 values are carried"),
+        ("(int64 i, bool c) => (bool d) { d = Identity(c) }", "to carry 1, it must take 3"),
         ("(int64 i, bool c, float[3] a) => (bool d, float[3] e) { d = Identity(c) e = Add(a, q) }",
          "'q', which nothing makes"),
     ],

@@ -31,11 +31,12 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     Errors: ParseError naming what is wrong with the file.
     """
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
-        with archive:
-            return {name: archive[name] for name in archive.files}
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
+            with archive:
+                return {name: archive[name] for name in archive.files}
     except ParseError:
         raise
     except OSError as error:

@@ -231,13 +231,16 @@ def equal_parts(r: NodeReader, extent: Expr, count: int) -> tuple[Expr, ...]:
     """The sizes of ``count`` parts, of which the last may be smaller since version 18."""
     if (size := divide(extent, as_expr(count))) is not None:
         return (size,) * count
-    if r.version < 18 or not isinstance(extent, Const):
-        raise r.fail(f"{extent} is not known to be a multiple of {count}")
-    most = -(-int(extent.value) // count)
-    last = int(extent.value) - most * (count - 1)
-    if last < 0:
+    if r.version < 18:
+        if isinstance(extent, Const):
+            raise r.fail(f"{extent} is not a multiple of {count}")
+        size = normal(n.floordiv(extent, count))
+        return (size,) * count  # Split assumes that these are all
+    most = ceildiv(extent, count)
+    last = normal(extent - most * (count - 1))
+    if isinstance(last, Const) and last.value < 0:
         raise r.fail(f"{extent} elements cannot be split into {count} parts")
-    return (as_expr(most),) * (count - 1) + (as_expr(last),)
+    return (most,) * (count - 1) + (last,)
 
 
 @handles("Shape", 1, 13, 15, 19, *LATE)
