@@ -22,7 +22,7 @@ from layer import layer
 from planish.build import resolve_target
 from planish.compiler.config import CONFIG
 from planish.compiler.pipeline import GRAPH_PASSES, LOOP_PASSES
-from planish.conformance import TARGETS, conformance
+from planish.conformance import TARGETS, conformance, why
 from planish.operators import onnx_operators, own_operators
 from planish.show import stage_text
 
@@ -80,11 +80,12 @@ def failures() -> str:
     cases: dict[str, dict[str, None]] = {}
     for name in found.suites:
         for case, reasons in found.suite(name).failures.items():
-            for mode, reason in reasons.items():
-                always = all(reasons.get(target) == reason for target in TARGETS)
+            found_by = {mode: why(case, reason) for mode, reason in reasons.items()}
+            for mode, reason in found_by.items():
+                always = all(found_by.get(target) == reason for target in TARGETS)
                 cases.setdefault(reason, {})[case if always else f"{case} ({mode})"] = None
     return _table(
-        ("what is said", "cases"),
+        ("why", "cases"),
         ((_cell(reason), ", ".join(some)) for reason, some in sorted(cases.items())),
     )
 

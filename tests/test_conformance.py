@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planish.conformance import TARGETS, Score, conformance, plain, total
+from planish.conformance import TARGETS, WHY, Score, conformance, plain, total, why
 
 
 def test_scores() -> None:
@@ -24,6 +24,13 @@ def test_reasons_without_what_the_table_says_anyway() -> None:
     assert plain("RuntimeFault: Cast: a") == "a"
     assert plain("wrong: Not equal: x") == "wrong: Not equal: x"
     assert plain("ends the process with -11") == "ends the process with -11"
+
+
+def test_every_explanation_is_of_a_case_that_fails() -> None:
+    assert why("test_relu", "wrong: by one") == "wrong: by one"
+    nodes = conformance().suites["node"].values()
+    failing = [case for score in nodes for case in score.failures]
+    assert {why(case, "") for case in failing} - {""} == set(WHY.values())
 
 
 def test_what_is_recorded() -> None:

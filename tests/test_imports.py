@@ -155,3 +155,12 @@ def test_each_package_is_linked_by_a_relative_link() -> None:
 def test_every_folder_of_modules_is_a_package() -> None:
     folders = {file.parent for _, file in modules()}
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_onnx_neither_checks_nor_infers() -> None:
+    """A file can crash ONNX's checker and its inference of shapes."""
+    for name, file in modules():
+        tree = ast.parse(file.read_text("utf-8"))
+        said = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        said |= {n for _, _, module, names in imports(name, tree) for n in (module, *names)}
+        assert not {"check_model", "checker", "infer_shapes", "onnx.checker"} & said, name

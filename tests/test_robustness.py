@@ -33,18 +33,18 @@ from models import networks
 import planish
 from planish.arrays import made_up
 from planish.compiler.errors import InternalError, PlanishError
-from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.frontends.onnx.importer import import_model, load_handlers
 from planish.compiler.graph.reference import run_reference
 
 MOST_SECONDS: Final = 60  # of CPU time for one mutation
 MEMORY_BYTES: Final = 6 << 30  # of the child's address space
 SMALL: Final = 1 << 20  # bytes and operations up to which a module is called
 
-KINDS: Final = ("onnx", "planish")
+KINDS: Final = ("onnx", "planish", "definition")
 
 
 def seeds_of(kind: str) -> list[int]:
-    return list(range(24 if kind == "onnx" else 100))
+    return list(range(24 if kind == "onnx" else 100))  # of damaged models, the others are cheap
 
 
 def child(kind: str, seeds: list[int]) -> list[dict[str, Any]]:
@@ -253,6 +253,68 @@ def try_planish(seed: int) -> str:
     return "called"
 
 
+@cache
+def defined() -> list[Any]:
+    """What ONNX says of operators whose definitions it makes for a node's attributes and types.
+
+    That is native code which sees whatever a model's file says.
+    """
+    from planish.compiler.frontends.onnx.control import CONTROL
+    from planish.compiler.frontends.onnx.reader import HANDLERS
+
+    schemas = onnx.defs.get_all_schemas_with_history()
+    kinds = [s for s in schemas if s.has_context_dependent_function and not s.deprecated]
+    kinds = [s for s in kinds if s.name not in CONTROL]
+    return [s for s in kinds if s.since_version not in _versions(HANDLERS.get((s.domain, s.name)))]
+
+
+def _versions(entry: Any) -> frozenset[int]:
+    return frozenset() if entry is None else entry.versions
+
+
+def try_definition(seed: int) -> str:
+    """Compile a node whose operator ONNX defines, with any attributes and inputs."""
+    load_handlers()
+    rng = random.Random(seed)
+    schema = rng.choice(defined())
+    most = min(schema.max_input, 7)
+    inputs = [f"x{k}" for k in range(rng.choice([schema.min_input, most, most]))]
+    outputs = [f"y{k}" for k in range(rng.choice([schema.min_output, min(schema.max_output, 4)]))]
+    node = onnx.NodeProto(op_type=schema.name, domain=schema.domain, output=outputs)
+    node.input.extend(name if rng.random() < 0.9 else "" for name in inputs)
+    for name, known in schema.attributes.items():
+        if rng.random() < 0.5:
+            node.attribute.add(name=name, **_value(rng, int(known.type.value)))
+    kinds = [rng.choice([1, 1, 1, 1, 7, 9, 10, 11, 16]) for _ in inputs]
+    shapes = [_shape(rng) for _ in inputs]
+    ports = map(onnx.helper.make_tensor_value_info, inputs, kinds, shapes)
+    results = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = onnx.helper.make_graph([node], "g", list(ports), results)
+    opsets = {"": 28, schema.domain: schema.since_version}
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+    planish.compile(onnx.helper.make_model(graph, opset_imports=imports), threads=1)
+    return "compiled"
+
+
+def _value(rng: random.Random, kind: int) -> dict[str, Any]:
+    """An attribute's value, mostly of its kind."""
+    kind = kind if rng.random() < 0.95 else 2
+    words = [b"", b"mean", b"sum", b"none", b"gated", b"\xff\0", b'"; y = Relu(x)', b"x" * 999]
+    fields: dict[int, dict[str, Any]] = {
+        1: {"f": rng.choice([0.0, 1.0, -1.0, float("nan"), float("inf")])},
+        2: {"i": rng.choice([*NUMBERS, 1, 2, 4])},
+        3: {"s": rng.choice(words)},
+        7: {"ints": [rng.choice(NUMBERS) for _ in range(rng.randrange(5))]},
+        8: {"strings": [rng.choice(words)]},
+    }
+    return {"type": kind, **fields.get(kind, {})}
+
+
+def _shape(rng: random.Random) -> list[int | str]:
+    sizes = (0, 1, 2, 2, 4, 4, 8, "n", 1 << 20)
+    return [rng.choice(sizes) for _ in range(rng.choice([0, 1, 2, 3, 4, 4]))]
+
+
 def outcomes(attempt: Callable[[int], str], seeds: list[int]) -> Iterator[dict[str, Any]]:
     for seed in seeds:
         yield {"seed": seed}
@@ -276,7 +338,7 @@ def main(kind: str, *seeds: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     faulthandler.enable()
     faulthandler.register(signal.SIGPROF, chain=True)  # says where it is, then ends
-    attempt = {"onnx": try_onnx, "planish": try_planish}[kind]
+    attempt = {"onnx": try_onnx, "planish": try_planish, "definition": try_definition}[kind]
     for event in outcomes(attempt, [int(s) for s in seeds]):
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -230,7 +231,8 @@ class GroupNorm(Op):
         return te.compute(x.shape, element, self.name)
 
     def reference(self, x: Array, scale: Array, bias: Array) -> Array:
-        w = x.astype(np.float64).reshape(x.shape[0], self.groups, -1)
+        size = math.prod(x.shape[1:]) // self.groups
+        w = x.astype(np.float64).reshape(x.shape[0], self.groups, size)
         y = (w - w.mean(axis=2, keepdims=True)) / np.sqrt(
             w.var(axis=2, keepdims=True) + self.epsilon
         )

@@ -73,7 +73,9 @@ class _Scatter(Op):
     def updated(self, x: Array, places: tuple[Array, ...], values: Array) -> Array:
         """The same by numpy, one after the other."""
         out = x.copy()
-        if self.reduction == "none":
+        if not out.size:
+            pass
+        elif self.reduction == "none":
             out[places] = values
         else:
             with np.errstate(all="ignore"):

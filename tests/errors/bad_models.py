@@ -26,7 +26,26 @@ refused("empty_bytes", lambda: b"")
 refused("text", lambda: b"hello, this is no model")
 refused("truncated_in_the_middle", lambda: layer().SerializeToString()[:300])
 refused("truncated_at_the_end", lambda: layer().SerializeToString()[:-1])
+refused("length_beyond_the_end", lambda: b"\x3a\xff\xff\xff\xff\x0f")
+refused("number_without_an_end", lambda: b"\x08" + b"\xff" * 20)
+refused("file_nested_too_deeply", lambda: nested(5000))
 refused("no_graph", lambda: onnx.ModelProto(ir_version=8).SerializeToString())
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A part of a message, as protobuf writes it."""
+    out, size = bytes([number << 3 | 2]), len(data)
+    while size >= 0x80:
+        out, size = out + bytes([size & 0x7F | 0x80]), size >> 7
+    return out + bytes([size]) + data
+
+
+def nested(depth: int) -> bytes:
+    """A file of a graph in an attribute of a node of a graph, again and again."""
+    data = b""
+    for _ in range(depth):
+        data = field(1, field(5, field(6, data)))  # GraphProto.node, NodeProto.attribute, .g
+    return field(7, data)
 
 
 @case

@@ -190,6 +190,10 @@ def sliced(
     """A slice between places that only the data tells, along axes or by steps that it tells too."""
     i = Integers(r)
     rank = x.type.rank
+    counts = {len(v) if isinstance(v, Sequence) else v.type.size
+              for v in (starts, ends, axes, steps) if v is not None}  # fmt: skip
+    if len(counts) > 1:
+        raise r.fail("starts, ends, axes and steps differ in number")
     if isinstance(axes, Value) or axes is None:
         over = list(range(rank))
         if axes is not None:

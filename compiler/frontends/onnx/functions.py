@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import onnx
 import onnx.defs
+from onnx.shape_inference import InferenceError
 
 from planish.compiler.dtypes import DType
 from planish.compiler.errors import ImportModelError
@@ -193,7 +194,7 @@ def body_of(
             )
         else:
             return None
-    except (DecodeError, RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (DecodeError, InferenceError, RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ImportModelError(f"it cannot be expanded: {error}") from error
     if not body.node:
         return None

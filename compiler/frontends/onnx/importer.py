@@ -382,6 +382,9 @@ class Importer:
             if body is not None:
                 return self.call(body, node, inputs, scope)
         name = f"{domain}.{node.op_type}" if domain else node.op_type
+        if schema is not None and (schema.has_function or schema.has_context_dependent_function):
+            given = ", ".join("none" if i is None else repr(i) for i in inputs)
+            raise ImportModelError(f"ONNX's definition of it has no form for these inputs: {given}")
         raise ImportModelError(
             f"operator {name} (opset {opset}) is not supported",
             hint="`planish ops` prints those that are; a model may bring others as functions",

@@ -72,6 +72,8 @@ class _Layer:
         if given is not None and n.eq(hidden, int(given)) is n.FALSE:
             raise self.r.fail(f"hidden_size {given} does not fit the weights {recurrence!r}")
         x, rows = self.r.input(0), n.mul(hidden, self.gates)
+        if x.type.rank != 3:
+            raise self.r.fail(f"the input {x!r} must have rank 3")
         for matrix, columns in ((w, x.type.shape[-1]), (recurrence, hidden)):
             for d, wanted in zip(matrix.type.shape[1:], (rows, columns), strict=True):
                 if n.eq(d, wanted) is n.FALSE:
@@ -132,9 +134,16 @@ class _Layer:
         projected = self.step(MatMul(False, True), x, w)
         return projected, self.step(Transpose((1, 0)), recurrence)
 
+    def bias(self, index: int) -> Value | None:
+        """Both biases of a direction, one behind the other."""
+        given = self.r.optional(3)
+        if given is not None and given.type.rank != 2:
+            raise self.r.fail(f"the bias {given!r} must have rank 2")
+        return self.direction(given, index)
+
     def biased(self, projected: Value, index: int) -> Value:
         """Both biases added to the projection."""
-        b = self.direction(self.r.optional(3), index)
+        b = self.bias(index)
         if b is None:
             return projected
         size = n.mul(self.hidden(), self.gates)
@@ -228,7 +237,7 @@ def gru(r: NodeReader) -> list[Value]:
     for k, reverse in enumerate(a.directions):
         projected, recurrence = a.weights(x, k)
         op = Gru(reverse, functions[k], _clip(r), linear)
-        bias, inner = a.direction(r.optional(3), k), None
+        bias, inner = a.bias(k), None
         if bias is None or not linear:
             projected = a.biased(projected, k)
         else:

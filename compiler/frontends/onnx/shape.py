@@ -72,15 +72,22 @@ def reshape(r: NodeReader) -> Value:
         else:
             shape.append(d)
     if free is not None:
-        shape[free] = remainder(r, x, volume(shape))
+        shape[free] = remainder(r, x, shape)
     return r.one(Reshape(tuple(map(normal, shape))), x)
 
 
-def remainder(r: NodeReader, x: Value, others: Expr) -> Expr:
-    """The dimension that is left for -1 beside dimensions of this product."""
-    total = volume(x.type.shape)
-    if isinstance(others, Const) and others.value == 0:
-        raise r.fail("the dimension -1 stands beside a dimension of 0")
+def remainder(r: NodeReader, x: Value, dims: Sequence[Expr]) -> Expr:
+    """The dimension that is left for -1 beside others.
+
+    A dimension of 0 of x is that of the shape, as if it were a symbol in both.
+    """
+    empty = [sum(same(d, 0) for d in some) for some in (x.type.shape, dims)]
+    if empty[1] and empty[0] != empty[1]:
+        raise r.fail(f"the dimension -1 stands beside a dimension of 0 for {x!r}")
+    if empty[1]:
+        total, others = (volume(d for d in some if not same(d, 0)) for some in (x.type.shape, dims))
+    else:
+        total, others = volume(x.type.shape), volume(dims)
     exact = divide(total, others)
     if exact is None and isinstance(total, Const) and isinstance(others, Const):
         raise r.fail(f"{x!r} does not fit the shape: {others} does not divide {total}")
@@ -231,13 +238,16 @@ def equal_parts(r: NodeReader, extent: Expr, count: int) -> tuple[Expr, ...]:
     """The sizes of ``count`` parts, of which the last may be smaller since version 18."""
     if (size := divide(extent, as_expr(count))) is not None:
         return (size,) * count
-    if r.version < 18 or not isinstance(extent, Const):
-        raise r.fail(f"{extent} is not known to be a multiple of {count}")
-    most = -(-int(extent.value) // count)
-    last = int(extent.value) - most * (count - 1)
-    if last < 0:
+    if r.version < 18:
+        if isinstance(extent, Const):
+            raise r.fail(f"{extent} is not a multiple of {count}")
+        size = normal(n.floordiv(extent, count))
+        return (size,) * count  # Split assumes that these are all
+    most = ceildiv(extent, count)
+    last = normal(extent - most * (count - 1))
+    if isinstance(last, Const) and last.value < 0:
         raise r.fail(f"{extent} elements cannot be split into {count} parts")
-    return (as_expr(most),) * (count - 1) + (as_expr(last),)
+    return (most,) * (count - 1) + (last,)
 
 
 @handles("Shape", 1, 13, 15, 19, *LATE)

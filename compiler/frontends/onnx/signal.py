@@ -192,6 +192,8 @@ def stft(r: NodeReader) -> Value:
     x, window = r.input(0), r.optional(2)
     if x.type.rank != 3:
         raise r.fail(f"the signal {x!r} is not [batch, length, parts]")
+    if window is not None and window.type.rank != 1:
+        raise r.fail(f"the window {window!r} is no vector")
     hop = r.number(1, "the step")
     length = x.type.shape[1] if window is None else window.type.shape[0]
     if r.optional(3) is not None:
@@ -199,8 +201,6 @@ def stft(r: NodeReader) -> Value:
         length = given if window is None else unify(given, length, "the window's length differs")
     frames = step(r, Frames(hop, length), x)
     if window is not None:
-        if window.type.rank != 1:
-            raise r.fail(f"the window {window!r} is no vector")
         column = step(r, Reshape((*window.type.shape, as_expr(1))), window)
         frames = step(r, Mul(), frames, column)
     return _transform(r, frames, Dft(length, 2, False, bool(r.attribute("onesided", 1))))

@@ -40,9 +40,10 @@ def grid_sample(r: NodeReader) -> Value:
 def affine_grid(r: NodeReader) -> Value:
     """The size is that of the image: batch, channels and what the grid has."""
     theta = r.input(0)
-    batch, *rest = r.content(1, "the size")
-    if len(rest) not in (3, 4):
-        raise r.fail(f"the size has {len(rest) + 1} numbers, not 4 or 5")
+    size = r.content(1, "the size")
+    if len(size) not in (4, 5):
+        raise r.fail(f"the size has {len(size)} numbers, not 4 or 5")
+    batch, *rest = size
     if theta.type.rank == 3:
         unify(theta.type.shape[0], batch, "the batch of theta and of the size differ")
     return r.one(AffineGrid(tuple(rest[1:]), bool(r.attribute("align_corners", 0))), theta)

@@ -125,14 +125,14 @@ def test_concat_refuses() -> None:
 def test_split(opset: int) -> None:
     x = {"x": f32(6, 4)}
     equal = {"num_outputs": 2} if opset >= 18 else {}
-    check(node("Split", "x", "a b", axis=1, **equal), x, opset=opset, symbolic=False)
+    check(node("Split", "x", "a b", axis=1, **equal), x, opset=opset)
     if opset < 13:
         check(node("Split", "x", "a b c", split=[1, 2, 3]), x, opset=opset)
     else:
         sizes = {"s": i64(1, 2, 3)}
         check(node("Split", "x s", "a b c", axis=-2), x, constants=sizes, opset=opset)
     if opset >= 18:
-        check(node("Split", "x", "a b c d", num_outputs=4), x, opset=opset, symbolic=False)
+        check(node("Split", "x", "a b c d", num_outputs=4), x, opset=opset)
 
 
 def test_split_refuses() -> None:
