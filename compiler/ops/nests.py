@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from planish.compiler.expr.nodes import Expr, Var
-from planish.compiler.loop.ir import Block, Buffer, Combiner, Iter, Loop, Stmt
+from planish.compiler.expr.nodes import Const, Expr, Var
+from planish.compiler.loop.ir import Block, Buffer, Combiner, Iter, Loop, Seq, Stmt
 
 Axes: TypeAlias = Sequence[tuple[Var, Expr]]  # variables with their extents
 
 
 def within(axes: Axes, body: Stmt, kind: str = "serial") -> Stmt:
-    """The body in a loop for each axis, the first outermost; ``kind`` is that of the first."""
+    """The body in a loop for each axis, the first outermost; ``kind`` is that of the first.
+
+    Nothing, if one of them certainly has no iteration.
+    """
+    if any(isinstance(extent, Const) and extent.value == 0 for _, extent in axes):
+        return Seq(())
     for position, (var, extent) in reversed(list(enumerate(axes))):
         body = Loop(var, extent, body, kind if position == 0 else "serial")
     return body

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import BF16, BOOL, F64, I64, U8, DType
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import BF16, BOOL, F64, I64, U8, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.graph.ir import Array, TensorType, assume
@@ -120,7 +121,7 @@ class _Reduce(Op):
 
     def reference(self, x: Array) -> Array:
         axes = self.over(x.ndim)
-        return np.asarray(self.values(widened(x), axes)).astype(x.dtype)
+        return converted(self.values(widened(x), axes), from_numpy(x.dtype))
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -380,13 +381,17 @@ class ReduceLogSumExp(_Reduce):
         return te.compute(total.shape, element, self.name)
 
     def values(self, x: Array, axes: tuple[int, ...]) -> Array:
-        e = np.exp(x.astype(np.float64))
-        return np.asarray(np.log(np.sum(e, axis=axes, keepdims=self.keepdims)))
+        wide = x.astype(np.float64)
+        total = wide
+        for axis in axes:
+            total = np.logaddexp.reduce(total, axis=axis, keepdims=True)
+        return np.asarray(total if self.keepdims else np.squeeze(total, axes))
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
         yield from super().samples()
         yield cls((-1,)), [f32(2, 5, low=80.0, high=88.0)]
+        yield cls(), [extremes("int64")]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class _Scatter(Op):
     def check(self, x: TensorType, indices: TensorType, updates: TensorType) -> None:
         if self.reduction not in REDUCTIONS:
             raise self.fail(f"there is no reduction {self.reduction}")
+        if self.reduction != "none" and x.dtype.kind == "c":
+            raise self.fail(f"there is no {self.reduction} of complex numbers: {x}")
         if not indices.dtype.is_int:
             raise self.fail(f"indices are {indices.dtype}, not integers")
         if updates.dtype is not x.dtype:

@@ -135,7 +135,7 @@ class Unique(Op):
     occur. Slices are compared element by element; NaN is above all numbers and equal to NaN.
 
     Shape: x [a..., n, b...] -> the number of each slice, i64 [n], and the count, i64 [()].
-    Errors: TypeCheckError if the axis is out of range.
+    Errors: TypeCheckError if the axis is out of range, or numbers are complex.
     Source: ONNX Unique-28.
     """
 
@@ -147,6 +147,8 @@ class Unique(Op):
     def infer(self, x: TensorType) -> Types:
         if x.rank == 0:
             raise self.fail("a scalar has no slices")
+        if x.dtype.kind == "c":
+            raise self.fail(f"the elements of {x} are complex: they have no order")
         axis = self.resolve_axis(self.axis, x.rank)
         return TensorType(I64, (x.shape[axis],)), TensorType(I64, ())
 

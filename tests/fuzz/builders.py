@@ -25,6 +25,11 @@ BINARY: Final = (
     "Add", "Sub", "Mul", "Div", "Pow", "Mod", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
     "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "PRelu",
 )  # fmt: skip
+MOVEMENTS: Final = (
+    "Where", "Clip", "Cast", "TopK", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze",
+    "Expand", "Tile", "Slice", "Concat", "Split", "Pad", "Gather", "GatherElements", "GatherND",
+    "Trilu", "Shape", "Size", "NonZero", "Compress", "ArgMax", "ArgMin", "ReduceMax", "ReduceMin",
+)  # fmt: skip
 VARIADIC: Final = ("Max", "Min", "Mean", "Sum")
 REDUCE: Final = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",

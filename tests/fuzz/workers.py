@@ -86,7 +86,6 @@ class Worker:
 def _work(pipe: Any, seconds: int, errors: int) -> None:
     from .generate import case_of
 
-    os.nice(5)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, size + _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
