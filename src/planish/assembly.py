@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from planish.compiler.calling import HostFunction
 from planish.compiler.dtypes import BOOL
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var
@@ -27,6 +28,7 @@ from planish.compiler.loop import te
 from planish.compiler.loop.lower import lower
 from planish.compiler.machine import Machine
 from planish.compiler.ops.control import If, Loop
+from planish.compiler.ops.host import HostOp
 from planish.compiler.ops.shape import Reshape
 from planish.compiler.ops.sizes import Sizes
 from planish.compiler.program import (
@@ -43,6 +45,7 @@ from planish.compiler.program import (
 )
 from planish.schedules.schedule import Layout
 
+from .hosts import HostWork, texts_of
 from .inner import CONDITION, LOOP_BYTES, Around, Inner, LoopSteps, branch
 from .lowering import (
     Arrays,
@@ -110,7 +113,7 @@ class _Sizes:
     scratch_bytes: Expr = n.as_expr(0)
 
 
-_Work: TypeAlias = "_Call | Inner | _Sizes"
+_Work: TypeAlias = "_Call | Inner | _Sizes | HostWork"
 
 
 class _Common:
@@ -122,6 +125,7 @@ class _Common:
         self.bound: dict[Var, None] = {}
         self.heap = 0
         self.failures: list[Failure] = []
+        self.hosts: list[HostFunction] = []
         self.conditions: dict[Expr, str] = {}  # of kernels, to check before the call: for a node
 
     def place(self) -> Place:
@@ -161,7 +165,8 @@ class _Assembly:
         unsized = {k for k, v in enumerate(graph.outputs) if not self._sized(v)}
         self.open = unsized.union(open)
         self.kernels, self.constants = common.kernels, common.constants
-        self.arrays: Arrays = {**graph.constants, **(known or {})}
+        stored = {v: self.constants.stored(a) for v, a in graph.constants.items()}
+        self.arrays: Arrays = {**stored, **(known or {})}
         self.known: dict[Value, Array] = dict(self.arrays)
         self.kinds = Kinds()
         self.is_choice = is_choice
@@ -190,6 +195,8 @@ class _Assembly:
             common.heap,
             tuple(common.failures),
             graph.packings,
+            tuple(common.hosts),
+            texts_of(graph, self.constants, bool(common.hosts)),
         )
 
     def steps(self) -> tuple[tuple[AnyStep, ...], Expr]:
@@ -203,6 +210,8 @@ class _Assembly:
             elif isinstance(first.op, Sizes):
                 self._view(first)
                 work.append(_Sizes(first.op, first.operands, _origin(first)))
+            elif isinstance(first.op, HostOp):
+                work.append(HostWork(first.op, first.operands, first.outputs, _origin(first)))
             elif isinstance(first.op, If | Loop):
                 work.append(self._inner(first, first.op))
             else:
@@ -385,6 +394,11 @@ class _Assembly:
                 yield self._step(work, places, scratch)
             case _Sizes(op, (x,), origin):
                 yield from self._bind(op, x, places, origin)
+            case HostWork(op=op, origin=origin):
+                self.common.hosts.append(work.function)
+                failure = self.common.failure(f"{op.name} fails", origin[0])
+                index = len(self.common.hosts) - 1
+                yield work.step(index, lambda v: self._place(v, places), failure)
             case Inner(If() as op):
                 yield branch(work, op, self._around_of(places, scratch))
                 yield from self._checks(op.binds)
