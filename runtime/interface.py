@@ -164,8 +164,8 @@ def evaluator(symbols: Iterable[str], sizes: Iterable[Size]) -> Callable[..., tu
 
 def describe(array: Any) -> str:
     """An array's dtype and shape, for messages."""
-    from planish.compiler.dtypes import EVERY
+    from planish.compiler.dtypes import ALL
 
-    names: Mapping[Any, str] = {d.numpy: name for name, d in EVERY.items()}
+    names: Mapping[Any, str] = {d.numpy: name for name, d in ALL.items()}
     dtype = names.get(array.dtype, str(array.dtype)) if array.dtype.isnative else str(array.dtype)
     return f"{dtype}{list(np.shape(array))}"

@@ -16,7 +16,7 @@ import numpy as np
 from planish.compiler.errors import CodegenError, RuntimeFault, TypeCheckError
 from planish.compiler.packings import MOST_RANK, ROW, Packing
 
-from .interface import Array, Interface, Port, describe
+from .interface import Array, Interface, Port
 from .plan import fetch
 
 UserPort: TypeAlias = Port | Packing
@@ -156,7 +156,7 @@ def _element(value: Any, port: Packing, k: int, module: str) -> Array:
                 why = f"dimension {d} must be {wanted}"
     if why:
         raise TypeCheckError(
-            f"the input {name} is {describe(array)}: {why}",
+            f"the input {name} is {port.dtype}{list(array.shape)}: {why}",
             op=module,
             hint=f"the model declares {port}",
         )

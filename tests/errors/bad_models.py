@@ -211,7 +211,6 @@ refused("reshape_with_two_open_dimensions", lambda: model(
     node("Reshape", "x s"), constants={"s": i64(-1, -1)}))  # fmt: skip
 refused("reshape_to_a_negative_dimension", lambda: model(
     node("Reshape", "x s"), constants={"s": i64(-2, 3)}))  # fmt: skip
-refused("cast_to_text", lambda: model(node("Cast", to=TensorProto.STRING)))
 refused("equation", lambda: model(node("Einsum", "x x", equation="ij,jk->iq")))
 refused("resize_to_nothing_given", lambda: model(node("Resize"), [floats(1, 1, 4, 4)]))
 refused("statistics_without_training", lambda: model(
@@ -256,7 +255,6 @@ def typed(code: int, op: str = "Identity", **attributes: Any) -> onnx.ModelProto
     return model(node(op, **attributes), inputs, opset=28)
 
 
-refused("text_input", lambda: typed(TensorProto.STRING))
 refused("complex_arithmetic", lambda: typed(TensorProto.COMPLEX64, "Neg"))
 refused("cast_to_complex", lambda: typed(FLOAT, "Cast", to=TensorProto.COMPLEX64))
 refused("cast_by_an_unknown_round_mode", lambda: typed(
