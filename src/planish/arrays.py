@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planish.compiler.dtypes import F8E8M0
+from planish.compiler.dtypes import F8E8M0, STRING
 from planish.compiler.errors import ParseError
 from planish.compiler.packings import Packing
+from planish.compiler.texts import as_strings, holds_strings
 
 if TYPE_CHECKING:
     from planish.compiler.dtypes import DType
@@ -42,15 +43,18 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise ParseError(
-            f"{path} is no .npz file of numbers", hint="write it with numpy.savez"
+            f"{path} is no .npz file of numbers or text", hint="write it with numpy.savez"
         ) from error
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays as an .npz file; what numpy has no name for as its bits: bfloat16 in uint16.
 
+    Strings are written as numpy's own text, which cannot end with zeros.
+
     Errors: ParseError if the file cannot be written.
     """
+    arrays = {n: _text(n, a, path) if a.dtype == object else a for n, a in arrays.items()}
     kinds = {n: _bits(a.dtype) for n, a in arrays.items()}
     stored = {n: a if (k := kinds[n]) is None else a.view(k) for n, a in arrays.items()}
     try:
@@ -58,6 +62,16 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
             np.savez(file, allow_pickle=False, **stored)
     except OSError as error:
         raise ParseError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _text(name: str, strings: Array, path: str | Path) -> Array:
+    out = strings.astype(np.str_)
+    if not np.array_equal(out.astype(object), strings):
+        raise ParseError(
+            f"{path} cannot hold {name}: a string ends with a zero character",
+            hint="call the module from Python",
+        )
+    return out
 
 
 def _bits(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -74,6 +88,8 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
     arrays: dict[str, Any] = dict(read_npz(path))
 
     def typed(array: Array, port: UserPort) -> Array:
+        if port.dtype is STRING and holds_strings(array):
+            return as_strings(array)
         wanted = port.dtype.numpy
         kind = _bits(wanted)
         return array.view(wanted) if kind is not None and array.dtype == kind else array
@@ -104,8 +120,8 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
     """Inputs of the right types and of these sizes, by the names of the symbols.
 
     Floats are normal; integers and bools are 0 and 1, which are indices into almost anything.
-    Powers of two (``f8e8m0``) have no sign. A sequence has two arrays, whose dimensions are 2 where
-    the model does not say what they are.
+    Powers of two (``f8e8m0``) have no sign; strings are "0" and "1". A sequence has two arrays,
+    whose dimensions are 2 where the model does not say what they are.
     """
     from planish.runtime.interface import evaluator
 
@@ -113,6 +129,8 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
     arrays: dict[str, Any] = {}
 
     def one(shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype is STRING:
+            return as_strings(rng.integers(0, 2, shape).astype(np.str_))
         if dtype.is_discrete:
             values: Array = rng.integers(0, 2, shape)
         else:
