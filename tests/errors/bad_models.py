@@ -219,9 +219,9 @@ refused("statistics_without_training", lambda: model(
 refused("scales_that_do_not_fit", lambda: model(
     node("QuantizeLinear", "x s"), [floats(2, 3)],
     constants={"s": np.ones(2, np.float32)}))  # fmt: skip
-refused("labels_that_are_names", lambda: model(
-    node("LinearClassifier", "x", "label scores", domain="ai.onnx.ml", coefficients=[1.0, 2.0],
-         classlabels_strings=["a", "b"]), [floats(2, 1)], outputs="scores",
+refused("one_label_that_is_a_name", lambda: model(
+    node("LinearClassifier", "x", "label scores", domain="ai.onnx.ml", coefficients=[1.0],
+         classlabels_strings=["a"]), [floats(2, 1)], outputs="scores",
     domains={"ai.onnx.ml": 1}))  # fmt: skip
 refused("inputs_too_large_for_memory", lambda: model(node("Relu"), [floats(2**40, 2**20)]))
 refused("result_too_large_for_memory", lambda: model(
@@ -256,6 +256,7 @@ def typed(code: int, op: str = "Identity", **attributes: Any) -> onnx.ModelProto
 
 
 refused("complex_arithmetic", lambda: typed(TensorProto.COMPLEX64, "Neg"))
+refused("arithmetic_on_strings", lambda: typed(TensorProto.STRING, "Neg"))
 refused("cast_to_complex", lambda: typed(FLOAT, "Cast", to=TensorProto.COMPLEX64))
 refused("cast_by_an_unknown_round_mode", lambda: typed(
     FLOAT, "Cast", to=TensorProto.FLOAT8E8M0, round_mode="odd"))  # fmt: skip
