@@ -83,7 +83,8 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
     """The inputs in an .npz file; where bfloat16 is wanted, 16-bit integers are its bits.
 
     So for the other dtypes that are not numpy's own; elements of fewer than 8 bits take a byte. The
-    arrays of a sequence ``x`` are called ``x.0``, ``x.1`` ... there.
+    arrays of a sequence ``x`` are called ``x.0``, ``x.1`` ... there; a map is ``x.keys`` and
+    ``x.values``.
     """
     arrays: dict[str, Any] = dict(read_npz(path))
 
@@ -97,6 +98,9 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
     for port in ports:
         if port.name in arrays:
             arrays[port.name] = typed(arrays[port.name], port)
+        elif isinstance(port, Packing) and port.key is not None:
+            keys, values = (arrays.pop(part, np.empty(0)) for part in port.parts)
+            arrays[port.name] = dict(zip(keys.tolist(), values.tolist(), strict=False))
         elif isinstance(port, Packing):
             items: list[Array] = []
             while (name := f"{port.name}.{len(items)}") in arrays:
@@ -106,10 +110,18 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
 
 
 def by_names(values: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays, and those in lists, each by a name: as ``inputs_from`` reads them."""
+    """Arrays, and those in lists, each by a name: as ``inputs_from`` reads them.
+
+    A map is its keys and its values; so is a list of them, which have the same keys.
+    """
     out: dict[str, Array] = {}
     for name, value in values.items():
-        if isinstance(value, list):
+        maps = value if isinstance(value, list) else [value]
+        if maps and isinstance(maps[0], dict):
+            rows = [list(m.values()) for m in maps]
+            out[f"{name}.keys"] = np.array(list(maps[0]))
+            out[f"{name}.values"] = np.array(rows if isinstance(value, list) else rows[0])
+        elif isinstance(value, list):
             out.update((f"{name}.{k}", a) for k, a in enumerate(value))
         elif value is not None:
             out[name] = value
@@ -140,7 +152,10 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
         return values.astype(dtype.numpy)
 
     for port in ports:
-        if isinstance(port, Packing):
+        if isinstance(port, Packing) and port.key is not None:
+            keys, values = (one((2,), dtype) for dtype in (port.key, port.dtype))
+            arrays[port.name] = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        elif isinstance(port, Packing):
             extents = tuple(2 if d is None else d for d in (port.shape or ()))
             items = [one(extents, port.dtype) for _ in range(2)]
             arrays[port.name] = items[0] if port.kind == "optional" else items
