@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .interface import Size
 
 FORMAT: Final = "planish module"
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 MOST_BYTES: Final = 256 << 20
 _MOST_ARRAYS: Final = 1 << 20
 _MOST_RANK: Final = 64

@@ -1,19 +1,54 @@
-"""What the runtime computes in a program: calls of its functions, and the strings of the model."""
+"""Pieces of the work of a program, before it is known where their values are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from planish.compiler.calling import HostFunction
 from planish.compiler.dtypes import STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr
 from planish.compiler.graph.ir import Graph, Value
+from planish.compiler.graph.memory import aligned
 from planish.compiler.ops.host import HostOp
+from planish.compiler.ops.sizes import Sizes
 from planish.compiler.program import Host, Place
 
-from .lowering import Constants
+from .inner import Inner
+from .lowering import Constants, Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A kernel applied to values, before it is known where they are."""
+
+    kernel: Kernel
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    symbols: tuple[Expr, ...]
+    origin: tuple[str, ...]
+    conditions: tuple[Expr, ...] = ()  # under which no extent is negative
+
+    @property
+    def scratch_bytes(self) -> Expr:
+        """What the kernel's temporaries take."""
+        func = self.kernel.func
+        values = dict(zip(func.symbols, self.symbols, strict=True))
+        sizes = (aligned(n.substitute(t.bytes, values)) for t in func.temps if t.scope == "global")
+        return sum(sizes, n.as_expr(0))
+
+
+@dataclass(frozen=True, eq=False)
+class SizesWork:
+    """A node that binds symbols."""
+
+    op: Sizes
+    inputs: tuple[Value, ...]
+    origin: tuple[str, ...]
+    outputs: tuple[Value, ...] = ()
+    scratch_bytes: Expr = n.as_expr(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +77,9 @@ class HostWork:
         return Host(self.op.name, index, inputs, outputs, failure, origin=self.origin)
 
 
+Work: TypeAlias = "Call | Inner | SizesWork | HostWork"
+
+
 def texts_of(graph: Graph, constants: Constants, has_hosts: bool) -> tuple[str, ...]:
     """The strings of the model, those of defaults too; nothing if it has none to do with."""
     for array in graph.defaults.values():
@@ -51,4 +89,4 @@ def texts_of(graph: Graph, constants: Constants, has_hosts: bool) -> tuple[str, 
     return constants.texts.texts if needed else ()
 
 
-__all__ = ["HostWork", "texts_of"]
+__all__ = ["Call", "HostWork", "SizesWork", "Work", "texts_of"]
