@@ -2,7 +2,10 @@
 
 ``slots`` is an array of 8-byte words; ``SlotLayout`` says which holds what. What the caller fills
 in: the pool, the number of threads, the arena, the addresses of inputs, constants and outputs, the
-sizes that follow from the inputs' shapes. What a call fills in: sizes that only the data tells, and
+sizes that follow from the inputs' shapes, and where the runtime's function is for what compiled
+code does not do: ``i32 host(i64 index, ptr words)`` does step ``index`` of that kind. The words are
+the address and the dimensions of each array that it reads, then of each that it fills; it gives 0,
+or another number if the call has to end. What a call fills in: sizes that only the data tells, and
 memory for what has such a size. That is taken from malloc. A word for it holds its address, the
 next one its bytes; both are 0 where there is none, as they all are before and after a call, but for
 outputs of such a size: those are left to the caller, who frees them. The result is 0, or one more
@@ -12,12 +15,17 @@ than the index of the failure that ended the call; then what is allocated is lef
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
+
+from .dtypes import DType
 
 ALIGNMENT: Final = 64  # bytes: of the arena, of every array in it, of constants, of large outputs
 CHUNKS_PER_THREAD: Final = 8  # at most, into which a parallel loop is divided
 MOST_BYTES: Final = 1 << 46  # beyond this a size is a mistake, and arithmetic on it may overflow
 MOST_SIGNED: Final = 1 << 62  # a signed number that is read from data counts as no more than this
+
+
+Plain: TypeAlias = str | int | bool  # what a module file says of a function
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class SlotLayout:
     POOL: ClassVar[int] = 0
     THREADS: ClassVar[int] = 1
     ARENA: ClassVar[int] = 2
-    FIRST: ClassVar[int] = 3
+    HOST: ClassVar[int] = 3
+    FIRST: ClassVar[int] = 4
 
     def input(self, k: int) -> int:
         return self.FIRST + k
@@ -56,3 +65,22 @@ class SlotLayout:
     @property
     def words(self) -> int:
         return self.heap_word(self.heap)
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """A function of the runtime by its name, with what it has to know before it is called.
+
+    It takes arrays of as many dimensions as these have, of their dtypes, and gives such.
+    """
+
+    name: str
+    attributes: tuple[tuple[str, Plain], ...]
+    inputs: tuple[tuple[DType, int], ...]
+    outputs: tuple[tuple[DType, int], ...]
+    origin: str = ""
+
+    @property
+    def words(self) -> int:
+        """How many words it gets: of each array its address and its dimensions."""
+        return sum(1 + rank for _, rank in (*self.inputs, *self.outputs))

@@ -2,7 +2,8 @@
 
 Types of fewer than 8 bits (``i4``, ``u2``, ``f6e2m3``, ``f4e2m1`` ...) take one byte an element in
 memory: the bits stand at its low end, and those above are not looked at. Complex numbers (``c64``,
-``c128``) are moved, never computed with.
+``c128``) are moved, never computed with. So are strings: what kernels see of one is a number that
+stands for it (``planish.compiler.texts``), the same for equal strings.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Layout:
 class DType:
     """An element type.
 
-    ``kind`` is ``f`` (float), ``i`` (signed), ``u`` (unsigned), ``b`` (bool) or ``c`` (complex).
+    ``kind`` is ``f`` (float), ``i`` (signed), ``u`` (unsigned), ``b`` (bool), ``c`` (complex) or
+    ``s`` (string).
     There is one object of each: compare with ``is``.
     """
 
@@ -125,6 +127,11 @@ class DType:
         return self
 
     @property
+    def storage(self) -> DType:
+        """The dtype that kernels see: of strings, numbers that stand for them."""
+        return I64 if self.kind == "s" else self
+
+    @property
     def numpy(self) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(_NUMPY[self.name])
         return found
@@ -173,6 +180,7 @@ F8E8M0: Final = _float("f8e8m0", 8, 0, 127, "scale")
 F6E2M3, F6E3M2 = _float("f6e2m3", 2, 3, 1, "finite"), _float("f6e3m2", 3, 2, 3, "finite")
 F4E2M1: Final = _float("f4e2m1", 2, 1, 1, "finite")
 C64, C128 = DType("c64", "c", 64), DType("c128", "c", 128)
+STRING: Final = DType("string", "s", 64)  # arrays of numpy hold objects, each a str
 
 FLOAT8: Final = (F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ)
 
@@ -183,6 +191,8 @@ ALL: Final = {
         F4E2M1, F6E2M3, F6E3M2, *FLOAT8, F8E8M0, F16, BF16, F32, F64, C64, C128,
     )
 }  # fmt: skip
+
+EVERY: Final = {**ALL, STRING.name: STRING}  # those of tensors; ``ALL``: those of kernels
 
 _NUMPY: Final[dict[str, Any]] = {
     "bool": np.bool_,
@@ -203,8 +213,9 @@ _NUMPY: Final[dict[str, Any]] = {
     "f8e5m2": ml_dtypes.float8_e5m2,
     "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
     "f8e8m0": ml_dtypes.float8_e8m0fnu,
+    "string": np.object_,
 }
-_FROM_NUMPY: Final = {np.dtype(v): ALL[k] for k, v in _NUMPY.items()}
+_FROM_NUMPY: Final = {np.dtype(v): EVERY[k] for k, v in _NUMPY.items()}
 
 
 def from_numpy(dtype: Any) -> DType:
@@ -224,7 +235,7 @@ def exact(source: DType, target: DType) -> bool:
     a, b = source.layout, target.layout
     if source is target:
         return True
-    if target is BOOL or "c" in (source.kind, target.kind):
+    if target is BOOL or not {source.kind, target.kind}.isdisjoint("cs"):
         return False
     if source is BOOL:
         return b is None or b.special != "scale"

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from .calling import SlotLayout
+from .calling import HostFunction, SlotLayout
 from .dtypes import I64, DType
 from .expr.nodes import Const, Expr, Var
 from .graph.ir import Array, TensorType
@@ -153,6 +153,20 @@ class Allocate(Action):
 
 
 @dataclass(frozen=True)
+class Host(Action):
+    """A call of the runtime's function ``function``, the ``index``-th of those that there are.
+
+    It reads arrays of these types and fills others. The call ends with ``failure`` if it cannot.
+    """
+
+    function: str
+    index: int
+    inputs: tuple[tuple[Place, TensorType], ...]
+    outputs: tuple[tuple[Place, TensorType], ...]
+    failure: int
+
+
+@dataclass(frozen=True)
 class Release(Action):
     """The memory of an array on the heap is freed."""
 
@@ -171,7 +185,9 @@ class Move(Action):
     target: int
 
 
-AnyStep: TypeAlias = Step | Branch | Repeat | Bind | Assign | Check | Allocate | Release | Move
+AnyStep: TypeAlias = (
+    Step | Branch | Repeat | Bind | Assign | Check | Allocate | Host | Release | Move
+)
 
 
 def inner(step: AnyStep) -> tuple[tuple[AnyStep, ...], ...]:
@@ -244,6 +260,9 @@ class Program:
     heap: int = 0
     failures: tuple[Failure, ...] = ()
     packings: tuple[Packing, ...] = ()
+    hosts: tuple[HostFunction, ...] = ()
+    # The strings of the model, in the order of the numbers that stand for them in constants.
+    texts: tuple[str, ...] = ()
 
 
 def slot_layout(program: Program) -> SlotLayout:

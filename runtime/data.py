@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 import numpy as np
 
-from planish.compiler.errors import RuntimeFault
+from planish.compiler.errors import PlanishError, RuntimeFault
 
 from .interface import Array, Interface, evaluator
 from .memory import free, owning
@@ -34,13 +34,17 @@ class OpenOutputs:
         symbols = self.symbols(slots)
         for (k, port), shape in zip(self.open, self._shapes, strict=True):
             word = self.layout.output(k)
-            results[k] = owning(slots[word], shape(*symbols), port.dtype.numpy)
+            results[k] = owning(slots[word], shape(*symbols), port.dtype.storage.numpy)
             slots[word] = 0
 
-    def fail(self, failure: int, slots: array.array[int]) -> NoReturn:
+    def fail(
+        self, failure: int, slots: array.array[int], cause: BaseException | None = None
+    ) -> NoReturn:
         """Free what a call that ended early has left, and say why it did.
 
-        Errors: RuntimeFault.
+        ``cause`` is what was wrong in a function of the runtime.
+
+        Errors: RuntimeFault; what is no error, as an interruption, is raised as it is.
         """
         words = [self.layout.heap_word(k) for k in range(self.layout.heap)]
         for word in (*words, *(self.layout.output(k) for k, _ in self.open)):
@@ -49,6 +53,13 @@ class OpenOutputs:
         for word in words:
             slots[word + 1] = 0
         found = self.interface.failures[failure]
+        if cause is not None:
+            if not isinstance(cause, Exception):
+                raise cause
+            why = f"{found.message}: {cause or type(cause).__name__}"
+            if isinstance(cause, PlanishError):
+                why = cause.message
+            raise RuntimeFault(why, op=self.interface.name, node=found.node or None) from cause
         values = dict(zip(self.names, self.symbols(slots), strict=True))
         told = ", ".join(f"{name} = {values[name]}" for name in found.about)
         raise RuntimeFault(

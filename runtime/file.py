@@ -13,10 +13,13 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from planish.compiler.dtypes import STRING, DType
 from planish.compiler.errors import CodegenError, ParseError, PlanishError
+from planish.compiler.texts import Texts
 from planish.targets.llvm.native import Objects
 
 from .archive import CHUNK_BYTES, check, check_chunks, checksums, read_archive, write_archive
+from .interface import Array
 from .manifest import Manifest, encode_manifest
 from .module import Module
 from .pool import available_cpus
@@ -43,7 +46,11 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
             hint="compile the model for the target llvm",
         )
     arrays = {f"{_CONSTANT}{k}": c for k, c in enumerate(module.constants)}
-    arrays |= {f"{_DEFAULT}{name}": v for name, v in module.defaults.items()}
+    texts = Texts(module.interface.texts)
+    arrays |= {
+        f"{_DEFAULT}{name}": texts.numbers(v) if v.dtype == STRING.numpy else v
+        for name, v in module.defaults.items()
+    }
     weights = encode(arrays)
     parts: dict[str, list[bytes | memoryview]] = {
         **{name: [code] for name, code in zip(_CODE, code.objects, strict=True)},
@@ -132,12 +139,22 @@ def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
     wanted = [*names, *(f"{_DEFAULT}{p.name}" for p in interface.inputs if p.default)]
     if list(arrays) != wanted:
         raise ParseError("the weights are not those of the manifest")
+    texts = Texts(interface.texts)
+
+    def default(array: Array, dtype: DType) -> Array:
+        array = of_bytes(array, dtype.storage)
+        if dtype is not STRING:
+            return array
+        if array.dtype != dtype.storage.numpy:
+            raise ParseError("the weights are damaged: a string has no number")
+        return texts.strings(array)
+
     return Module(
         interface,
         Objects(tuple(objects), manifest.target),
         [arrays[name] for name in names],
         defaults={
-            p.name: of_bytes(arrays[f"{_DEFAULT}{p.name}"], p.dtype)
+            p.name: default(arrays[f"{_DEFAULT}{p.name}"], p.dtype)
             for p in interface.inputs
             if p.default
         },

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from planish.compiler.calling import SlotLayout
+from planish.compiler.calling import HostFunction, SlotLayout
 from planish.compiler.dtypes import DType
 from planish.compiler.errors import CodegenError
 from planish.compiler.packings import Packing
@@ -76,7 +76,8 @@ class Interface:
 
     ``bound`` are symbols that a call finds in its data, ``heap`` is the number of arrays that it
     allocates, ``failures`` are the errors that may end it.
-    ``packings`` are inputs and outputs that are several here and one to the user.
+    ``packings`` are inputs and outputs that are several here and one to the user. ``hosts`` are the
+    functions of the runtime that a call needs, ``texts`` the strings of the model.
     """
 
     name: str
@@ -91,6 +92,8 @@ class Interface:
     heap: int = 0
     failures: tuple[Failure, ...] = ()
     packings: tuple[Packing, ...] = ()
+    hosts: tuple[HostFunction, ...] = ()
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         bound = {str(d) for p in self.inputs for d in p.shape if not isinstance(d, int)}
@@ -138,6 +141,8 @@ def interface_of(program: Program) -> Interface:
         program.heap,
         tuple(Failure(f.message, f.origin, f.about) for f in program.failures),
         program.packings,
+        program.hosts,
+        program.texts,
     )
 
 

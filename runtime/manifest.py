@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from planish.compiler.dtypes import ALL
+from planish.compiler.calling import HostFunction
+from planish.compiler.dtypes import EVERY, DType
 from planish.compiler.errors import ParseError, PlanishError
 from planish.compiler.packings import KINDS, Packing
 from planish.targets.llvm.target import Llvm
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from .interface import Size
 
 FORMAT: Final = "planish module"
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 MOST_BYTES: Final = 256 << 20
 _MOST_ARRAYS: Final = 1 << 20
+_MOST_RANK: Final = 64
 _MOST_TEXT: Final = 20_000  # characters of one expression
 
 T = TypeVar("T")
@@ -57,6 +59,17 @@ def encode_manifest(
                 [p.name, p.kind, p.dtype.name, None if p.shape is None else list(p.shape), p.output]
                 for p in interface.packings
             ],
+            "hosts": [
+                {
+                    "name": f.name,
+                    "attributes": dict(f.attributes),
+                    "inputs": [[dtype.name, rank] for dtype, rank in f.inputs],
+                    "outputs": [[dtype.name, rank] for dtype, rank in f.outputs],
+                    "origin": f.origin,
+                }
+                for f in interface.hosts
+            ],
+            "texts": list(interface.texts),
         },
         "target": {
             "cpu": target.cpu,
@@ -134,6 +147,8 @@ class Manifest:
                 _count(r.get("heap", int)),
                 tuple(map(_failure, r.items("failures", list))),
                 tuple(map(_packing, r.items("packings", list))),
+                tuple(map(_host, r.inners("hosts"))),
+                tuple(r.items("texts", str)),
             )
             names = {*found.symbols, *found.bound}
             if not all(names.issuperset(f.about) for f in found.failures):
@@ -173,11 +188,32 @@ class _Reader:
 
 
 def _read_port(r: _Reader) -> Port:
-    dtype = r.get("dtype", str)
-    if dtype not in ALL:
-        raise ParseError(f"there is no dtype {dtype[:40]}")
+    dtype = _dtype(r.get("dtype", str))
     default = r.value.get("default") is True
-    return Port(r.get("name", str), ALL[dtype], tuple(map(_size, r.get("shape", list))), default)
+    return Port(r.get("name", str), dtype, tuple(map(_size, r.get("shape", list))), default)
+
+
+def _dtype(name: str) -> DType:
+    if name not in EVERY:
+        raise ParseError(f"there is no dtype {name[:40]}")
+    return EVERY[name]
+
+
+def _host(r: _Reader) -> HostFunction:
+    attributes = r.get("attributes", dict)
+    if not all(isinstance(value, str | int) for value in attributes.values()):
+        raise ParseError("an attribute of a function is not understood")
+    inputs, outputs = (tuple(map(_kind, r.items(key, list))) for key in ("inputs", "outputs"))
+    name, origin = r.get("name", str), r.get("origin", str)
+    return HostFunction(name, tuple(attributes.items()), inputs, outputs, origin)
+
+
+def _kind(parts: list[Any]) -> tuple[DType, int]:
+    match parts:
+        case [str(name), int(rank)] if 0 <= rank <= _MOST_RANK:
+            return _dtype(name), rank
+        case _:
+            raise ParseError("what a function takes or gives is not understood")
 
 
 def _step(parts: list[Any]) -> StepInfo:
@@ -213,14 +249,14 @@ def _failure(parts: list[Any]) -> Failure:
 def _packing(parts: list[Any]) -> Packing:
     match parts:
         case [str(name), str(kind), str(dtype), shape, bool(output)] if (
-            kind in KINDS and dtype in ALL and (shape is None or isinstance(shape, list))
+            kind in KINDS and dtype in EVERY and (shape is None or isinstance(shape, list))
         ):
             for d in shape or ():
                 if d is not None and (type(d) is not int or d < 0):
                     break
             else:
                 return Packing(
-                    name, kind, ALL[dtype], None if shape is None else tuple(shape), output
+                    name, kind, EVERY[dtype], None if shape is None else tuple(shape), output
                 )
     raise ParseError("a sequence among inputs or outputs of the manifest is not understood")
 

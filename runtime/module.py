@@ -22,10 +22,13 @@ import numpy as np
 
 from planish.compiler.calling import ALIGNMENT, SlotLayout
 from planish.compiler.config import CONFIG
+from planish.compiler.dtypes import STRING
 from planish.compiler.errors import RuntimeFault, TypeCheckError
+from planish.compiler.texts import Texts
 from planish.targets.target import Code, Target
 
 from .data import NOT_YET, OpenOutputs
+from .host import Hosts, entry, made
 from .interface import Array, Interface, Port, describe
 from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .packing import Boundary, UserPort
@@ -39,10 +42,13 @@ _FRAMES_KEPT: Final = 16
 class _Frame:
     """What one running call needs: its slots, filled but for inputs and outputs, and its arena."""
 
-    __slots__ = ("address", "arena", "calls", "plan", "slots")
+    __slots__ = ("address", "arena", "calls", "entry", "hosts", "plan", "slots")
 
-    def __init__(self, slots: array.array[int]) -> None:
+    def __init__(self, slots: array.array[int], hosts: Hosts | None = None) -> None:
         self.slots = slots
+        self.hosts = hosts
+        if hosts is not None:
+            self.entry, slots[SlotLayout.HOST] = entry(hosts)
         self.address = slots.buffer_info()[0]
         self.arena = aligned_empty(0)
         self.plan: Plan | None = None
@@ -81,14 +87,18 @@ class Module:
     ) -> None:
         self.interface, self.code = interface, code
         self.constants = [aligned_copy(c) for c in constants]
-        self.defaults = {name: aligned_copy(v) for name, v in (defaults or {}).items()}
+        self.defaults = {
+            name: v if v.dtype == STRING.numpy else aligned_copy(v)
+            for name, v in (defaults or {}).items()
+        }
         self.provenance = dict(provenance or {})
         self.given_threads = threads
         self._pool: Pool = pool()
         wanted = threads or CONFIG.threads or self._pool.maximum
         self.threads = min(wanted, self._pool.maximum)
         self._planner = Planner(interface)
-        self._dtypes = [p.dtype.numpy for p in interface.inputs]
+        # Strings (None) are looked at whatever they come as.
+        self._dtypes = [p.dtype.numpy if p.dtype.kind != "s" else None for p in interface.inputs]
         self._positions = [k for k, p in enumerate(interface.inputs) if not p.default]
         self._all_positional = len(self._positions) == len(interface.inputs)
         self._layout = layout = interface.layout
@@ -100,6 +110,11 @@ class Module:
             self._slots[layout.constant(k)] = address_of(constant)
         self._open = OpenOutputs(interface)
         self._boundary = Boundary(interface) if interface.packings else None
+        self._texts = Texts(interface.texts)
+        self._inputs_of_text, self._outputs_of_text = (
+            tuple(k for k, p in enumerate(ports) if p.dtype is STRING)
+            for ports in (interface.inputs, interface.outputs)
+        )
 
         self._frames: list[_Frame] = []
         self._blocks = Blocks()
@@ -115,6 +130,8 @@ class Module:
     def _load(self) -> None:
         loaded = self._loaded = self.code.load()
         self._entry, self._profile, self._worker = loaded.run, loaded.profile, loaded.worker
+        name = self.interface.name
+        self._functions = [made(wanted, name) for wanted in self.interface.hosts]
 
     # ------------------------------------------------------------------------------- the surface
 
@@ -254,6 +271,11 @@ class Module:
             if value.flags.num & _READY != _READY:
                 value = self._ready(value, ports[k])
             arrays.append(value)
+        texts = self._texts
+        if self.interface.texts:
+            texts = Texts(below=texts)
+            for k in self._inputs_of_text:
+                arrays[k] = texts.numbers(arrays[k])
         plan = self._planner.plan(tuple([a.shape for a in arrays]))
         self._blocks.allow(plan.large_bytes)
         results = self._results(plan, arrays, out)
@@ -262,6 +284,8 @@ class Module:
         except IndexError:
             frame = self._new_frame()
         try:
+            if frame.hosts is not None:
+                frame.hosts.begin(texts)
             self._execute(frame, plan, arrays, results, times)
         finally:
             frame.calls += 1
@@ -269,6 +293,8 @@ class Module:
                 self._frames.append(frame)
             else:
                 self._drop(frame)
+        for k in self._outputs_of_text:
+            results[k] = texts.strings(results[k])
         if out is not None:
             for place, result in zip(out, results, strict=True):
                 if place is not result:
@@ -313,8 +339,9 @@ class Module:
             failure = self._entry(frame.address)
         else:
             failure = self._profile(frame.address, times.ctypes.data)
+        cause = None if frame.hosts is None else frame.hosts.end()
         if failure:
-            self._open.fail(failure - 1, slots)
+            self._open.fail(failure - 1, slots, cause)
         if self._open.open:
             self._open.take(results, slots)
 
@@ -325,7 +352,8 @@ class Module:
                 op=self.interface.name,
                 hint="save it, and load it there",
             )
-        frame = _Frame(self._slots[:])
+        hosts = Hosts(self.interface.hosts, self._functions) if self.interface.hosts else None
+        frame = _Frame(self._slots[:], hosts)
         with self._lock:
             self._all_frames.add(frame)
         return frame
@@ -384,7 +412,8 @@ class Module:
                     f"out cannot have {port}: only the data tells its size",
                     op=self.interface.name,
                 )
-            if not isinstance(place, np.ndarray) or place.dtype != dtype or place.shape != shape:
+            wanted = port.dtype.numpy
+            if not isinstance(place, np.ndarray) or place.dtype != wanted or place.shape != shape:
                 raise TypeCheckError(
                     f"out for {port.name} must be an array of {port.dtype}{list(shape)}",
                     op=self.interface.name,
@@ -392,7 +421,7 @@ class Module:
             if not place.flags.writeable:
                 raise TypeCheckError(f"out for {port.name} is read-only", op=self.interface.name)
             shared = any(np.may_share_memory(place, other) for other in (*arrays, *results))
-            usable = place.flags.num & _READY == _READY and not shared
+            usable = place.flags.num & _READY == _READY and not shared and wanted == dtype
             if usable and (size < LARGE or address_of(place) % ALIGNMENT == 0):
                 results.append(place)
             else:

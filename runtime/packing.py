@@ -1,4 +1,4 @@
-"""Sequences and optionals at the boundary of a module: lists of arrays, or None.
+"""Sequences, optionals and maps at the boundary of a module: lists of arrays, None, dictionaries.
 
 The code knows such an input or output as several tensors (``compiler/packings.py``). They are made
 here, of lists that are checked, and never taken from the user: what is in ``shapes`` says where in
@@ -16,7 +16,8 @@ import numpy as np
 from planish.compiler.errors import CodegenError, RuntimeFault, TypeCheckError
 from planish.compiler.packings import MOST_RANK, ROW, Packing
 
-from .interface import Array, Interface, Port, describe
+from .interface import Array, Interface, Port
+from .maps import packed_map, unpacked_maps
 from .plan import fetch
 
 UserPort: TypeAlias = Port | Packing
@@ -106,6 +107,8 @@ def packed(value: Any, port: Packing, module: str) -> list[Array]:
 
     Errors: TypeCheckError naming the array that does not fit; RuntimeFault if there is no memory.
     """
+    if port.key is not None:
+        return packed_map(value, port, module)
     there = value is not None
     if not there and port.kind == "sequence":
         raise TypeCheckError(
@@ -156,15 +159,17 @@ def _element(value: Any, port: Packing, k: int, module: str) -> Array:
                 why = f"dimension {d} must be {wanted}"
     if why:
         raise TypeCheckError(
-            f"the input {name} is {describe(array)}: {why}",
+            f"the input {name} is {port.dtype}{list(array.shape)}: {why}",
             op=module,
             hint=f"the model declares {port}",
         )
     return array
 
 
-def unpacked(parts: Sequence[Array], port: Packing) -> list[Array] | Array | None:
+def unpacked(parts: Sequence[Array], port: Packing) -> Any:
     """What the user gets for the tensors that the code gives: views of one array."""
+    if port.key is not None:
+        return unpacked_maps(parts, port)
     values, shapes = parts[:2]
     arrays, at = [], 0
     for rank, *dims in shapes.tolist():

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from planish.compiler.calling import MOST_BYTES
+from planish.compiler.dtypes import STRING
 from planish.compiler.errors import RuntimeFault, TypeCheckError
+from planish.compiler.texts import as_strings, holds_strings
 
 from .interface import Array, Interface, Port, describe, evaluator
 from .memory import LARGE
@@ -109,7 +111,7 @@ class Planner:
         outputs: list[Output] = []
         for port, is_open in self._outputs():
             if is_open:
-                outputs.append((None, port.dtype.numpy, 0))
+                outputs.append((None, port.dtype.storage.numpy, 0))
                 continue
             shape = tuple(int(next(values)) for _ in port.shape)
             if min(shape, default=0) < 0:
@@ -121,7 +123,7 @@ class Planner:
             size = port.dtype.bytes
             for d in shape:
                 size *= d
-            outputs.append((shape, port.dtype.numpy, size))
+            outputs.append((shape, port.dtype.storage.numpy, size))
         total = arena + sum(size for _, _, size in outputs)
         if arena < 0 or total > MOST_BYTES:
             raise RuntimeFault(
@@ -187,11 +189,22 @@ class Planner:
 def fetch(value: Any, port: Port, module: str) -> Array:
     """What the caller gives for an input, as an array of its dtype; never converted.
 
+    Strings may be objects, bytes or text of numpy's own.
+
     Errors: TypeCheckError naming the input.
     """
     if not isinstance(value, np.ndarray | np.generic):
         value = _from_other(value, port, module)
     found = np.asarray(value)
+    if port.dtype is STRING and holds_strings(found):
+        try:
+            return as_strings(found)
+        except TypeCheckError as error:
+            raise TypeCheckError(
+                f"the input {port.name}: {error.message}",
+                op=module,
+                hint=f"the model declares {port}",
+            ) from error
     if found.dtype != port.dtype.numpy:
         raise TypeCheckError(
             f"the input {port.name} is {describe(found)}, and must be of {port.dtype}",

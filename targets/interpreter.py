@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from planish.compiler.program import (
     Bind,
     Branch,
     Check,
+    Host,
     Move,
     Place,
     Program,
@@ -74,6 +76,9 @@ class Interpreted:
                 times[k] = time.perf_counter_ns() - start
 
         return call.run(timed)
+
+
+_HOST: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 
 
 class _Ended(Exception):  # not an error: how a step ends the call
@@ -130,6 +135,8 @@ class _Call:
                     raise _Ended(step.failure)
             case Allocate():
                 self.allocate(step)
+            case Host():
+                self.host(step)
             case Release():
                 self.release(self.layout.heap_word(step.index))
             case Move():
@@ -197,6 +204,18 @@ class _Call:
         found = interpret(func, inputs, dict(zip(names, values, strict=True)))
         for place, result in zip(results, found, strict=True):
             place[...] = result
+
+    def host(self, step: Host) -> None:
+        """A call of the runtime, for arrays that are all within what lies there."""
+        words: list[int] = []
+        for place, kind in (*step.inputs, *step.outputs):
+            shape = self.values(kind.shape)
+            array = self.array(place, shape, kind.dtype.storage)
+            words += [array.ctypes.data if array.size else 0, *shape]
+        table = (ctypes.c_int64 * max(1, len(words)))(*words)
+        function = _HOST(self.words[self.layout.HOST])
+        if function(step.index, ctypes.addressof(table)):
+            raise _Ended(step.failure)
 
     # ------------------------------------------------------------------------------- memory
 

@@ -46,6 +46,8 @@ def _equal_constants(graph: Graph) -> dict[Value, Value]:
 
 def _sample(array: Array) -> bytes:
     """A few of the elements, spread over the array."""
+    if array.dtype.hasobject:
+        return repr(array.reshape(-1)[:SAMPLES].tolist()).encode()
     if array.size <= SAMPLES:
         return array.tobytes()
     places = np.linspace(0, array.size - 1, SAMPLES, dtype=np.int64)
@@ -53,6 +55,8 @@ def _sample(array: Array) -> bytes:
 
 
 def _equal(a: Array, b: Array) -> bool:
+    if a.dtype.hasobject:
+        return bool(np.array_equal(a, b))
     if a is b or (a.ctypes.data == b.ctypes.data and a.strides == b.strides):
         return True
     if not a.ndim or a.dtype.itemsize > 8:

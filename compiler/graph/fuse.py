@@ -78,7 +78,8 @@ def tensors(node: Node) -> tuple[te.Tensor, ...]:
 
 def _tensors(node: Node) -> tuple[list[te.Tensor | None], tuple[te.Tensor, ...]]:
     inputs = [
-        None if v is None else te.placeholder(v.type.shape, v.type.dtype) for v in node.inputs
+        None if v is None else te.placeholder(v.type.shape, v.type.dtype.storage)
+        for v in node.inputs
     ]
     out = node.op.compute(*inputs)
     return inputs, out if isinstance(out, tuple) else (out,)

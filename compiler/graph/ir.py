@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from planish.compiler.dtypes import BOOL, I64, DType, from_numpy
+from planish.compiler.dtypes import BOOL, I64, STRING, DType, from_numpy
 from planish.compiler.errors import InternalError, PlanishError, TypeCheckError
 from planish.compiler.expr.nodes import (
     Const,
@@ -42,6 +42,7 @@ from planish.compiler.expr.nodes import (
 )
 from planish.compiler.expr.sizes import normal, same
 from planish.compiler.packings import Packing
+from planish.compiler.texts import as_strings, holds_strings
 
 if TYPE_CHECKING:
     from planish.compiler.ops.base import Op
@@ -283,6 +284,8 @@ class GraphBuilder:
     def constant(self, array: Any, name: str = "c") -> Value:
         """A constant; contents of small integer ones are known."""
         array = np.asarray(array)
+        if holds_strings(array):
+            array = as_strings(array)
         if array.flags.writeable:
             array = array.copy() if array.base is not None else array
             array.flags.writeable = False
@@ -303,6 +306,7 @@ class GraphBuilder:
         types = [None if v is None else v.type for v in inputs]
         try:
             with self.assuming(origin):
+                check_strings(op, types)
                 found = op.infer(*types)
                 out_types = found if isinstance(found, tuple) else (found,)
                 out_types = tuple(_possible(t) for t in out_types)
@@ -345,6 +349,15 @@ class GraphBuilder:
             tuple(self.packings),
             dict(self.reasons),
         )
+
+
+def check_strings(op: Op, types: Iterable[TensorType | None]) -> None:
+    """Check that an operator on inputs of these types is defined for strings, if there are any.
+
+    Errors: TypeCheckError.
+    """
+    if not op.takes_strings and any(t is not None and t.dtype is STRING for t in types):
+        raise op.fail("is not defined for strings")
 
 
 def _possible(type: TensorType) -> TensorType:

@@ -33,13 +33,14 @@ from typing import Any, Final
 import numpy as np
 
 from planish.compiler.conversion import converted
-from planish.compiler.dtypes import ALL, F32, I64, DType, from_numpy
+from planish.compiler.dtypes import EVERY, F32, I64, STRING, DType, from_numpy
 from planish.compiler.errors import InternalError, ParseError, PlanishError
 from planish.compiler.expr import text as expr_text
 from planish.compiler.expr.nodes import Const, Expr, dtype_named
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.registry import operator
 from planish.compiler.packings import KINDS, Packing
+from planish.compiler.texts import as_strings
 
 from .ir import Array, Content, Graph, Node, TensorType, Value, checked_content, content_of
 from .verify import verify
@@ -190,7 +191,8 @@ def _numbers(array: Array) -> str:
     if dtype.is_float:
         items = [float(x) if dtype is not F32 else float(str(x)) for x in array.ravel()]
     texts = [_number(x) for x in items]
-    return texts[0] if array.ndim == 0 else f"[{', '.join(texts)}]"
+    # A text by itself is the name of a large constant.
+    return texts[0] if array.ndim == 0 and dtype is not STRING else f"[{', '.join(texts)}]"
 
 
 # ----------------------------------------------------------------------------------- parsing
@@ -286,11 +288,11 @@ class _Parser:
 
     def type_of(self, tree: ast.expr) -> TensorType:
         match tree:
-            case ast.Subscript(ast.Name(name), index) if name in ALL:
+            case ast.Subscript(ast.Name(name), index) if name in EVERY:
                 dims = index.elts if isinstance(index, ast.Tuple) else [index]
                 shape = tuple(self.expression(d) for d in dims)
                 if all(d.dtype is I64 for d in shape):
-                    return TensorType(ALL[name], shape)
+                    return TensorType(EVERY[name], shape)
         raise self.fail(f"{ast.unparse(tree)} is no type", tree)
 
     def expression(self, tree: ast.expr) -> Expr:
@@ -334,11 +336,11 @@ class _Parser:
     def packing(self, args: list[ast.expr], output: ast.expr, tree: ast.stmt) -> Packing:
         match args:
             case [ast.Constant(str(name)), ast.Constant(str(kind)), ast.Name(dtype), shape] if (
-                kind in KINDS and dtype in ALL
+                kind in KINDS and dtype in EVERY
             ):
                 dims = self.literal(shape)
                 if dims is None or isinstance(dims, tuple):
-                    return Packing(name, kind, ALL[dtype], dims, bool(self.literal(output)))
+                    return Packing(name, kind, EVERY[dtype], dims, bool(self.literal(output)))
         raise self.fail("this is no packed input or output", tree)
 
     def default(self, name: str, rest: list[ast.expr], tree: ast.stmt) -> None:
@@ -379,8 +381,11 @@ class _Parser:
             return self.arrays[value]
         shape = [int(d.value) for d in type.shape if isinstance(d, Const)]
         try:
-            array = np.array(value, type.dtype.computed.numpy).reshape(shape)
-            array = converted(array, type.dtype)
+            if type.dtype is STRING:
+                array = as_strings(np.array(value, object)).reshape(shape)
+            else:
+                array = np.array(value, type.dtype.computed.numpy).reshape(shape)
+                array = converted(array, type.dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise self.fail(f"not a constant of {type}: {error}", tree) from error
         array.flags.writeable = False

@@ -11,7 +11,7 @@ from planish.compiler.errors import InternalError, PlanishError
 from planish.compiler.expr.nodes import Const, Expr, Var, free_vars
 from planish.compiler.expr.sizes import same
 
-from .ir import Graph, Node, TensorType, Value, collecting_assumptions
+from .ir import Graph, Node, TensorType, Value, check_strings, collecting_assumptions
 from .subgraphs import bound_in
 
 
@@ -119,6 +119,7 @@ class _Verifier:
         types = [None if v is None else v.type for v in node.inputs]
         try:
             with collecting_assumptions([]):
+                check_strings(node.op, types)
                 found = node.op.infer(*types)
         except PlanishError as error:
             raise self.fail(f"its shape rule says: {error.message}", node) from error

@@ -53,6 +53,7 @@ class Op:
     """An operator with its attributes."""
 
     name: ClassVar[str] = ""
+    takes_strings: ClassVar[bool] = False  # whether it moves elements, or compares them
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class Equal(_Compare):
     """
 
     name = "equal"
-    kinds = "fiub"
+    takes_strings: ClassVar[bool] = True
+    kinds = "fiubs"
 
     def element(self, x: Expr, y: Expr) -> Expr:
         return n.eq(x, y)

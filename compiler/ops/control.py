@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class If(Op):
     """
 
     name = "if"
+    takes_strings: ClassVar[bool] = True
 
     then: Graph
     other: Graph
@@ -138,6 +140,7 @@ class Loop(Op):
     """
 
     name = "loop"
+    takes_strings: ClassVar[bool] = True
 
     body: Graph
     carried: int

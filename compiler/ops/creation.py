@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -132,6 +133,7 @@ class Where(Op):
     """
 
     name = "where"
+    takes_strings: ClassVar[bool] = True
 
     def infer(self, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
         if condition.dtype is not BOOL:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, I64
+from planish.compiler.dtypes import BOOL, I64, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval
 from planish.compiler.expr.nodes import Const, Expr, as_expr, free_vars
@@ -288,6 +288,7 @@ class Trilu(Movement):
     """
 
     name = "trilu"
+    takes_strings: ClassVar[bool] = False
 
     upper: bool = True
     k: Expr = Const(0, I64)
@@ -331,6 +332,7 @@ class OneHot(Op):
     """
 
     name = "one_hot"
+    takes_strings: ClassVar[bool] = True
 
     depth: Expr
     axis: int = -1
@@ -339,8 +341,8 @@ class OneHot(Op):
         axis = self.resolve_axis(self.axis, indices.rank + 1)
         if values.rank != 1 or values.size != 2:
             raise self.fail(f"the values are {values}, not two")
-        if indices.dtype is BOOL:
-            raise self.fail("indices are bool")
+        if indices.dtype in (BOOL, STRING):
+            raise self.fail(f"indices are {indices.dtype}")
         if isinstance(self.depth, Const) and self.depth.value < 0:
             raise self.fail(f"the depth is {self.depth}")
         return values.with_shape((*indices.shape[:axis], self.depth, *indices.shape[axis:]))

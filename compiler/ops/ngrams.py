@@ -1,13 +1,14 @@
-"""Counts of sequences of words, given as integers."""
+"""Counts of sequences of words, given as strings or integers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from planish.compiler.dtypes import I32, I64
+from planish.compiler.dtypes import I32, I64, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, unify
@@ -24,17 +25,22 @@ class NgramCounts(Op):
     Row g of ``grams`` holds the words of an n-gram, the first ``lengths[g]`` of them. The same
     number of words is left out everywhere in it; one word alone is counted once.
 
-    Shape: x [b, n] i32 or i64, grams of x's dtype [g, l], lengths i64 [g] -> i64 [b, g].
+    Shape: x [b, n] i32, i64 or string, grams of x's dtype [g, l], lengths i64 [g] -> i64 [b, g].
     Errors: TypeCheckError if dtypes or the tables' sizes differ.
     Source: ONNX TfIdfVectorizer-9.
     """
 
     name = "ngram_counts"
+    takes_strings: ClassVar[bool] = True
 
     skips: int = 0
 
     def infer(self, x: TensorType, grams: TensorType, lengths: TensorType) -> TensorType:
-        if x.dtype not in (I32, I64) or grams.dtype is not x.dtype or lengths.dtype is not I64:
+        if (
+            x.dtype not in (I32, I64, STRING)
+            or grams.dtype is not x.dtype
+            or lengths.dtype is not I64
+        ):
             raise self.fail(f"is not defined for {x}, {grams} and {lengths}")
         if (x.rank, grams.rank, lengths.rank) != (2, 2, 1) or self.skips < 0:
             raise self.fail(f"{x}, {grams} and {lengths} do not fit together")

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from planish.compiler.dtypes import STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, normal, numbers
@@ -50,6 +51,8 @@ class Pad(Movement):
             raise self.fail(f"{len(self.before)} and {len(self.after)} pads for {x}")
         if value is not None and (value.dtype is not x.dtype or value.size != 1):
             raise self.fail(f"the value {value} is no number of {x.dtype}")
+        if x.dtype is STRING and value is None and self.mode == "constant":
+            raise self.fail("strings are padded with a value that is given")
         shape = [
             normal(b + d + a) for b, d, a in zip(self.before, x.shape, self.after, strict=True)
         ]

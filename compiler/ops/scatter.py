@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL
+from planish.compiler.dtypes import BOOL, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, numbers
@@ -45,6 +45,8 @@ _NUMPY: Final[dict[str, Any]] = {
 class _Scatter(Op):
     """What scattering operators share: how an update meets the element that is there."""
 
+    takes_strings: ClassVar[bool] = True
+
     reduction: str = "none"
 
     def check(self, x: TensorType, indices: TensorType, updates: TensorType) -> None:
@@ -54,6 +56,8 @@ class _Scatter(Op):
             raise self.fail(f"there is no {self.reduction} of complex numbers: {x}")
         if not indices.dtype.is_int:
             raise self.fail(f"indices are {indices.dtype}, not integers")
+        if x.dtype is STRING and self.reduction != "none":
+            raise self.fail(f"the reduction {self.reduction} is not defined for strings")
         if updates.dtype is not x.dtype:
             raise self.fail(f"updates are {updates.dtype}, not {x.dtype}", hint="cast them")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class ReverseSequence(Op):
     """
 
     name = "reverse_sequence"
+    takes_strings: ClassVar[bool] = True
 
     batch_axis: int = 1
     time_axis: int = 0
@@ -85,6 +87,7 @@ class TensorScatter(Op):
     """
 
     name = "tensor_scatter"
+    takes_strings: ClassVar[bool] = True
 
     axis: int = -2
     circular: bool = False

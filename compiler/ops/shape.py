@@ -28,6 +28,7 @@ def sizes(*shape: int) -> tuple[Expr, ...]:
 class Movement(Op):
     """An operator that moves elements whatever they are; so it moves known contents too."""
 
+    takes_strings: ClassVar[bool] = True
     data_inputs: ClassVar[int | None] = None  # how many inputs are moved; the others say whereto
 
     def known(
@@ -416,6 +417,7 @@ class ShapeOf(Op):
     """
 
     name = "shape"
+    takes_strings: ClassVar[bool] = True
 
     start: int = 0
     end: int | None = None
@@ -466,6 +468,7 @@ class Size(Op):
     """
 
     name = "size"
+    takes_strings: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         return tensor(I64)

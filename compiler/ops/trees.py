@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -152,28 +152,38 @@ class TreeLeaves(Op):
 
 @dataclass(frozen=True)
 class Lookup(Op):
-    """The value beside the key that x equals (the first such), else ``default``; NaN equals NaN.
+    """The value beside the key that x equals (the first such), else another; NaN equals NaN.
 
-    Shape: x [...], keys of x's dtype [k], values [k] -> values' dtype [...].
+    That is ``default``, or the element of the last input if it is None.
+
+    Shape: x [...], keys of x's dtype [k], values [k], other [] or none -> values' dtype [...].
     Errors: TypeCheckError if dtypes or the tables' sizes differ.
     Source: ONNX LabelEncoder-4.
     """
 
     name = "lookup"
+    takes_strings: ClassVar[bool] = True
 
-    default: Expr
+    default: Expr | None = None
 
-    def infer(self, x: TensorType, keys: TensorType, values: TensorType) -> TensorType:
+    def infer(
+        self, x: TensorType, keys: TensorType, values: TensorType, other: TensorType | None = None
+    ) -> TensorType:
         if keys.dtype is not x.dtype or x.dtype is BOOL:
             raise self.fail(f"keys are {keys.dtype}, looked up is {x.dtype}")
-        if values.dtype is not self.default.dtype:
-            raise self.fail(f"values are {values.dtype}, the default {self.default.dtype}")
+        if (self.default is None) is (other is None) or (other is not None and other.rank):
+            raise self.fail(f"the default is {self.default} and {other}, not one of both")
+        default = self.default if other is None else other
+        if default is not None and values.dtype is not default.dtype:
+            raise self.fail(f"values are {values.dtype}, the default {default.dtype}")
         if keys.rank != 1 or values.rank != 1:
             raise self.fail(f"keys {keys} and values {values} are no vectors")
         unify(keys.shape[0], values.shape[0], "there are not as many keys as values")
         return values.with_shape(x.shape)
 
-    def compute(self, x: te.Tensor, keys: te.Tensor, values: te.Tensor) -> te.Tensor:
+    def compute(
+        self, x: te.Tensor, keys: te.Tensor, values: te.Tensor, other: te.Tensor | None = None
+    ) -> te.Tensor:
         (count,) = keys.shape
 
         def place(*i: Expr) -> Expr:
@@ -190,13 +200,15 @@ class Lookup(Op):
         def element(*i: Expr) -> Expr:
             k = found[i]
             known = n.all_of(n.le(0, k), n.lt(k, count))
-            return n.select(known, values[n.minimum(k, count - 1)], self.default)
+            default = self.default if other is None else other[()]
+            assert default is not None
+            return n.select(known, values[n.minimum(k, count - 1)], default)
 
         return te.compute(x.shape, element, self.name)
 
-    def reference(self, x: Array, keys: Array, values: Array) -> Array:
-        assert isinstance(self.default, Const)
-        out = np.full(x.shape, self.default.value, values.dtype)
+    def reference(self, x: Array, keys: Array, values: Array, other: Array | None = None) -> Array:
+        default = self.default.value if isinstance(self.default, Const) else other
+        out = np.full(x.shape, default, values.dtype)
         for key, value in reversed(list(zip(keys, values, strict=True))):
             same = np.isnan(x) if x.dtype.kind == "f" and np.isnan(key) else x == key
             out[same] = value
@@ -210,6 +222,7 @@ class Lookup(Op):
         x = np.array([np.nan, -0.0, 1.5, 2.5], np.float32)
         yield cls(n.const(7, I64)), [x, odd, np.array([1, 2, 3])]
         yield cls(n.const(0.5, F32)), [np.array(4), keys, keys.astype("float32")]
+        yield cls(), [np.array([1, 2]), keys, keys * 10, np.array(-5)]
 
 
 __all__ = ["TESTS", "Lookup", "TreeLeaves"]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planish.compiler.dtypes import F8E8M0
+from planish.compiler.dtypes import F8E8M0, STRING
 from planish.compiler.errors import ParseError
 from planish.compiler.packings import Packing
+from planish.compiler.texts import as_strings, holds_strings
 
 if TYPE_CHECKING:
     from planish.compiler.dtypes import DType
@@ -43,15 +44,18 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise ParseError(
-            f"{path} is no .npz file of numbers", hint="write it with numpy.savez"
+            f"{path} is no .npz file of numbers or text", hint="write it with numpy.savez"
         ) from error
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays as an .npz file; what numpy has no name for as its bits: bfloat16 in uint16.
 
+    Strings are written as numpy's own text, which cannot end with zeros.
+
     Errors: ParseError if the file cannot be written.
     """
+    arrays = {n: _text(n, a, path) if a.dtype == object else a for n, a in arrays.items()}
     kinds = {n: _bits(a.dtype) for n, a in arrays.items()}
     stored = {n: a if (k := kinds[n]) is None else a.view(k) for n, a in arrays.items()}
     try:
@@ -59,6 +63,16 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
             np.savez(file, allow_pickle=False, **stored)
     except OSError as error:
         raise ParseError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _text(name: str, strings: Array, path: str | Path) -> Array:
+    out = strings.astype(np.str_)
+    if not np.array_equal(out.astype(object), strings):
+        raise ParseError(
+            f"{path} cannot hold {name}: a string ends with a zero character",
+            hint="call the module from Python",
+        )
+    return out
 
 
 def _bits(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -70,11 +84,14 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
     """The inputs in an .npz file; where bfloat16 is wanted, 16-bit integers are its bits.
 
     So for the other dtypes that are not numpy's own; elements of fewer than 8 bits take a byte. The
-    arrays of a sequence ``x`` are called ``x.0``, ``x.1`` ... there.
+    arrays of a sequence ``x`` are called ``x.0``, ``x.1`` ... there; a map is ``x.keys`` and
+    ``x.values``.
     """
     arrays: dict[str, Any] = dict(read_npz(path))
 
     def typed(array: Array, port: UserPort) -> Array:
+        if port.dtype is STRING and holds_strings(array):
+            return as_strings(array)
         wanted = port.dtype.numpy
         kind = _bits(wanted)
         return array.view(wanted) if kind is not None and array.dtype == kind else array
@@ -82,6 +99,9 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
     for port in ports:
         if port.name in arrays:
             arrays[port.name] = typed(arrays[port.name], port)
+        elif isinstance(port, Packing) and port.key is not None:
+            keys, values = (arrays.pop(part, np.empty(0)) for part in port.parts)
+            arrays[port.name] = dict(zip(keys.tolist(), values.tolist(), strict=False))
         elif isinstance(port, Packing):
             items: list[Array] = []
             while (name := f"{port.name}.{len(items)}") in arrays:
@@ -91,10 +111,18 @@ def inputs_from(path: str | Path, ports: Iterable[UserPort]) -> dict[str, Any]:
 
 
 def by_names(values: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays, and those in lists, each by a name: as ``inputs_from`` reads them."""
+    """Arrays, and those in lists, each by a name: as ``inputs_from`` reads them.
+
+    A map is its keys and its values; so is a list of them, which have the same keys.
+    """
     out: dict[str, Array] = {}
     for name, value in values.items():
-        if isinstance(value, list):
+        maps = value if isinstance(value, list) else [value]
+        if maps and isinstance(maps[0], dict):
+            rows = [list(m.values()) for m in maps]
+            out[f"{name}.keys"] = np.array(list(maps[0]))
+            out[f"{name}.values"] = np.array(rows if isinstance(value, list) else rows[0])
+        elif isinstance(value, list):
             out.update((f"{name}.{k}", a) for k, a in enumerate(value))
         elif value is not None:
             out[name] = value
@@ -105,8 +133,8 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
     """Inputs of the right types and of these sizes, by the names of the symbols.
 
     Floats are normal; integers and bools are 0 and 1, which are indices into almost anything.
-    Powers of two (``f8e8m0``) have no sign. A sequence has two arrays, whose dimensions are 2 where
-    the model does not say what they are.
+    Powers of two (``f8e8m0``) have no sign; strings are "0" and "1". A sequence has two arrays,
+    whose dimensions are 2 where the model does not say what they are.
     """
     from planish.runtime.interface import evaluator
 
@@ -114,6 +142,8 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
     arrays: dict[str, Any] = {}
 
     def one(shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype is STRING:
+            return as_strings(rng.integers(0, 2, shape).astype(np.str_))
         if dtype.is_discrete:
             values: Array = rng.integers(0, 2, shape)
         else:
@@ -123,7 +153,10 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
         return values.astype(dtype.numpy)
 
     for port in ports:
-        if isinstance(port, Packing):
+        if isinstance(port, Packing) and port.key is not None:
+            keys, values = (one((2,), dtype) for dtype in (port.key, port.dtype))
+            arrays[port.name] = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        elif isinstance(port, Packing):
             extents = tuple(2 if d is None else d for d in (port.shape or ()))
             items = [one(extents, port.dtype) for _ in range(2)]
             arrays[port.name] = items[0] if port.kind == "optional" else items

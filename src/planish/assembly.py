@@ -9,24 +9,24 @@ the heap as well: a new value takes the old one's place by its address.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import TypeAlias
 
 import numpy as np
 
+from planish.compiler.calling import HostFunction
 from planish.compiler.dtypes import BOOL
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, Var
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.graph.fuse import Group, Kinds, fuse, singletons
 from planish.compiler.graph.ir import Array, Graph, Node, Value, tensor
-from planish.compiler.graph.memory import Lifetime, aligned, arena, pack
+from planish.compiler.graph.memory import Lifetime, arena, pack
 from planish.compiler.graph.single import as_graph, single_query
 from planish.compiler.loop import te
 from planish.compiler.loop.lower import lower
 from planish.compiler.machine import Machine
 from planish.compiler.ops.control import If, Loop
+from planish.compiler.ops.host import HostOp
 from planish.compiler.ops.shape import Reshape
 from planish.compiler.ops.sizes import Sizes
 from planish.compiler.program import (
@@ -48,13 +48,13 @@ from .lowering import (
     Arrays,
     Chooser,
     Constants,
-    Kernel,
     Kernels,
     extent_conditions,
     group_inputs,
     group_label,
     lower_group,
 )
+from .work import Call, HostWork, SizesWork, Work, texts_of
 
 
 def compile_graph(
@@ -79,40 +79,6 @@ def assembled(graph: Graph, kernels: Kernels) -> Program:
     return _Assembly(graph, _Common(kernels, graph.symbols)).program()
 
 
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """A kernel applied to values, before it is known where they are."""
-
-    kernel: Kernel
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    symbols: tuple[Expr, ...]
-    origin: tuple[str, ...]
-    conditions: tuple[Expr, ...] = ()  # under which no extent is negative
-
-    @property
-    def scratch_bytes(self) -> Expr:
-        """What the kernel's temporaries take."""
-        func = self.kernel.func
-        values = dict(zip(func.symbols, self.symbols, strict=True))
-        sizes = (aligned(n.substitute(t.bytes, values)) for t in func.temps if t.scope == "global")
-        return sum(sizes, n.as_expr(0))
-
-
-@dataclass(frozen=True, eq=False)
-class _Sizes:
-    """A node that binds symbols."""
-
-    op: Sizes
-    inputs: tuple[Value, ...]
-    origin: tuple[str, ...]
-    outputs: tuple[Value, ...] = ()
-    scratch_bytes: Expr = n.as_expr(0)
-
-
-_Work: TypeAlias = "_Call | Inner | _Sizes"
-
-
 class _Common:
     """What the graphs within each other have in common."""
 
@@ -122,6 +88,7 @@ class _Common:
         self.bound: dict[Var, None] = {}
         self.heap = 0
         self.failures: list[Failure] = []
+        self.hosts: list[HostFunction] = []
         self.conditions: dict[Expr, str] = {}  # of kernels, to check before the call: for a node
 
     def place(self) -> Place:
@@ -161,7 +128,8 @@ class _Assembly:
         unsized = {k for k, v in enumerate(graph.outputs) if not self._sized(v)}
         self.open = unsized.union(open)
         self.kernels, self.constants = common.kernels, common.constants
-        self.arrays: Arrays = {**graph.constants, **(known or {})}
+        stored = {v: self.constants.stored(a) for v, a in graph.constants.items()}
+        self.arrays: Arrays = {**stored, **(known or {})}
         self.known: dict[Value, Array] = dict(self.arrays)
         self.kinds = Kinds()
         self.is_choice = is_choice
@@ -190,19 +158,23 @@ class _Assembly:
             common.heap,
             tuple(common.failures),
             graph.packings,
+            tuple(common.hosts),
+            texts_of(graph, self.constants, bool(common.hosts)),
         )
 
     def steps(self) -> tuple[tuple[AnyStep, ...], Expr]:
         """The steps of the graph, and the bytes of their arena."""
         groups = fuse(self.graph) if self.kernels.optimize else singletons(self.graph)
-        work: list[_Work] = []
+        work: list[Work] = []
         for group in groups:
             (first, *_) = group.nodes
             if group.kind == "view":
                 self._view(first)
             elif isinstance(first.op, Sizes):
                 self._view(first)
-                work.append(_Sizes(first.op, first.operands, _origin(first)))
+                work.append(SizesWork(first.op, first.operands, _origin(first)))
+            elif isinstance(first.op, HostOp):
+                work.append(HostWork(first.op, first.operands, first.outputs, _origin(first)))
             elif isinstance(first.op, If | Loop):
                 work.append(self._inner(first, first.op))
             else:
@@ -241,7 +213,7 @@ class _Assembly:
             size = simplify(size + LOOP_BYTES)
         return Inner(op, node.inputs, node.outputs, tuple(parts), size, _origin(node))
 
-    def _choice(self, group: Group) -> Iterator[_Work]:
+    def _choice(self, group: Group) -> Iterator[Work]:
         """The call of a group's kernel, or the choice between that and kernels for one query."""
         found = None if self.is_choice else single_query(group)
         if found is None:
@@ -266,10 +238,10 @@ class _Assembly:
         inputs = (self.singles[rows], *group.inputs)
         yield Inner(op, inputs, group.outputs, parts, size, _origin(group.nodes[-1]))
 
-    def _test(self, condition: Expr, to: Value) -> _Call:
+    def _test(self, condition: Expr, to: Value) -> Call:
         """The call that computes a condition on sizes."""
         func = lower("test", [], [te.compute((), lambda: condition, "holds")])
-        return _Call(self.kernels.kernel(func, (), "test"), (), (to,), func.symbols, (to.name,))
+        return Call(self.kernels.kernel(func, (), "test"), (), (to,), func.symbols, (to.name,))
 
     def _sized(self, v: Value) -> bool:
         """Whether the inputs' shapes tell a value's size."""
@@ -291,7 +263,7 @@ class _Assembly:
             numbers = [int(d.value) for d in shape if isinstance(d, Const)]
             self.known[out] = self.known[v].reshape(numbers)
 
-    def _call(self, group: Group, label: str = "") -> _Call:
+    def _call(self, group: Group, label: str = "") -> Call:
         func = lower_group(group, self.known)
         conditions = tuple(extent_conditions(func))
         given = [c for c in conditions if self.common.is_given(c)]
@@ -299,7 +271,7 @@ class _Assembly:
             self.common.conditions.setdefault(condition, _origin(group.nodes[-1])[0])
         inputs = group_inputs(group, self.known)
         constant = [v in self.known for v in inputs]
-        return _Call(
+        return Call(
             self.kernels.kernel(func, constant, label or group_label(group, self.kinds)),
             inputs,
             group.outputs,
@@ -308,7 +280,7 @@ class _Assembly:
             tuple(c for c in conditions if c not in (*given, *self.graph.constraints)),
         )
 
-    def _outputs(self) -> tuple[dict[Value, Place], list[_Call]]:
+    def _outputs(self) -> tuple[dict[Value, Place], list[Call]]:
         """Where outputs are made; calls that copy those that nothing can make in place.
 
         These are inputs, constants, views of them, and what is an output already.
@@ -332,7 +304,7 @@ class _Assembly:
     # ------------------------------------------------------------------------------------- memory
 
     def _places(
-        self, work: Sequence[_Work], outputs: Mapping[Value, Place]
+        self, work: Sequence[Work], outputs: Mapping[Value, Place]
     ) -> tuple[dict[Value, Place], dict[Value, int], Expr, list[Place]]:
         """Where values are, when each is read last, the arena's bytes, where work has its scratch.
 
@@ -362,14 +334,14 @@ class _Assembly:
 
     def _around(
         self,
-        work: _Work,
+        work: Work,
         scratch: Place,
         index: int,
         places: Mapping[Value, Place],
         last: Mapping[Value, int],
     ) -> Iterator[AnyStep]:
         """The steps of a piece of work, and those that allocate before it and release after it."""
-        for condition in work.conditions if isinstance(work, _Call) else ():
+        for condition in work.conditions if isinstance(work, Call) else ():
             yield self._check(condition, work.origin[0])
         for v in work.outputs:
             inside = isinstance(work, Inner) and (_is_loop(work) or not self._sized(v))
@@ -381,10 +353,15 @@ class _Assembly:
             failure = self.common.failure(message, work.origin[0], [size])
             yield Allocate(scratch, (size,), 1, failure)
         match work:
-            case _Call():
+            case Call():
                 yield self._step(work, places, scratch)
-            case _Sizes(op, (x,), origin):
+            case SizesWork(op, (x,), origin):
                 yield from self._bind(op, x, places, origin)
+            case HostWork(op=op, origin=origin):
+                self.common.hosts.append(work.function)
+                failure = self.common.failure(f"{op.name} fails", origin[0])
+                index = len(self.common.hosts) - 1
+                yield work.step(index, lambda v: self._place(v, places), failure)
             case Inner(If() as op):
                 yield branch(work, op, self._around_of(places, scratch))
                 yield from self._checks(op.binds)
@@ -412,7 +389,7 @@ class _Assembly:
 
     # -------------------------------------------------------------------------------------- steps
 
-    def _step(self, call: _Call, places: Mapping[Value, Place], scratch: Place) -> Step:
+    def _step(self, call: Call, places: Mapping[Value, Place], scratch: Place) -> Step:
         layouts = call.kernel.layouts
         arguments = [self._place(v, places, layouts.get(k, ())) for k, v in enumerate(call.inputs)]
         arguments += [places[v] for v in call.outputs]
@@ -483,7 +460,7 @@ class _Assembly:
         yield steps.repeat()
 
 
-def _is_loop(work: _Work) -> bool:
+def _is_loop(work: Work) -> bool:
     return isinstance(work, Inner) and isinstance(work.op, Loop)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planish.compiler.errors import RuntimeFault
 from planish.compiler.graph.dce import eliminate_dead
 from planish.compiler.graph.fold import MAX_GROWTH, SOURCES, growth, is_closed
 from planish.compiler.graph.ir import Array, Graph, GraphBuilder, Node, Replacement, Value, rewrite
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 def fold_by_kernels(graph: Graph, target: Target) -> Graph:
     """The graph without nodes that depend on constants alone.
 
-    The target's own code works them out; for one that this machine cannot run, nothing is folded.
+    The target's own code works them out; for one that this machine cannot run, nothing is folded,
+    nor where working them out ends with an error.
     """
     nodes = constant_nodes(graph)
     if not nodes or target.missing:
         return graph
     part = constant_part(graph, nodes)
-    arrays = dict(zip(part.outputs, run_once(part, target), strict=True))
+    try:
+        arrays = dict(zip(part.outputs, run_once(part, target), strict=True))
+    except RuntimeFault:  # it is for the call to say, if it ever comes there
+        return graph
 
     def visit(b: GraphBuilder, node: Node, _: tuple[Value | None, ...]) -> Replacement:
         if not any(v in arrays for v in node.outputs):

@@ -19,6 +19,7 @@ from planish.compiler.program import (
     Bind,
     Branch,
     Check,
+    Host,
     Move,
     Place,
     Repeat,
@@ -244,5 +245,10 @@ def moved(step: AnyStep, place: Callable[[Place], Place]) -> AnyStep:
             )
         case Bind() | Allocate():
             return replace(step, place=place(step.place))
+        case Host():
+            inputs, outputs = (
+                tuple((place(p), kind) for p, kind in some) for some in (step.inputs, step.outputs)
+            )
+            return replace(step, inputs=inputs, outputs=outputs)
         case _:
             return step

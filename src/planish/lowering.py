@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from planish.compiler.dtypes import STRING
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr
@@ -24,6 +25,7 @@ from planish.compiler.loop.slots import with_slots
 from planish.compiler.loop.text import show
 from planish.compiler.machine import Machine
 from planish.compiler.program import How, Place, Scheduled
+from planish.compiler.texts import Texts
 from planish.runtime.memory import aligned_copy
 from planish.schedules.rules import default_schedule
 from planish.schedules.schedule import Layout, Schedule
@@ -43,15 +45,17 @@ def lower_group(group: Group, known: Arrays, name: str = "f") -> Function:
     if not first.op.is_expression:
         if others:
             raise InternalError("an opaque node is fused", op="lower", node=repr(first))
-        types = [None if v is None else v.type for v in first.inputs]
+        types = [
+            None if v is None else v.type.with_dtype(v.type.dtype.storage) for v in first.inputs
+        ]
         return first.op.build(*types).with_(name=name)
     parameters = set(group_inputs(group, known))
     tensors: dict[Value, te.Tensor] = {}
     for v in group.inputs:
         if v in parameters:
-            tensors[v] = te.placeholder(v.type.shape, v.type.dtype, _identifier(v.name))
+            tensors[v] = te.placeholder(v.type.shape, v.type.dtype.storage, _identifier(v.name))
         else:
-            number = n.const(known[v].reshape(-1)[0].item(), v.type.dtype)
+            number = n.const(known[v].reshape(-1)[0].item(), v.type.dtype.storage)
             tensors[v] = te.compute(v.type.shape, lambda *_, c=number: c, "c")
     for node in group.nodes:
         found = node.op.compute(*(None if v is None else tensors[v] for v in node.inputs))
@@ -166,11 +170,19 @@ class Kernels:
 
 
 class Constants:
-    """The constants of a program: each form of an array once, however many values have it."""
+    """The constants of a program: each form of an array once, however many values have it.
+
+    ``texts`` are the strings among them; what code sees of those is their numbers.
+    """
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
+        self.texts = Texts()
         self._places: dict[tuple[Any, ...], list[tuple[Array, Place]]] = {}
+
+    def stored(self, array: Array) -> Array:
+        """An array as code sees it."""
+        return self.texts.numbers(array) if array.dtype == STRING.numpy else array
 
     def place(self, array: Array, layouts: tuple[Layout, ...]) -> Place:
         """Where an array is, in the form that comes of the layouts."""

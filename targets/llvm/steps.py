@@ -20,6 +20,7 @@ from planish.compiler.program import (
     Bind,
     Branch,
     Check,
+    Host,
     Move,
     Place,
     Release,
@@ -121,6 +122,8 @@ class Steps:
                 return _unless(code.value(step.condition), step.failure, code)
             case Allocate():
                 return self._allocate(step)
+            case Host():
+                return self._host(step, code)
             case Release():
                 return [*self._release(step.index, code), "ret i32 0"]
             case Move():
@@ -155,6 +158,20 @@ class Steps:
                 return self.layout.heap_word(place.index)
             case "arena":
                 return self.layout.ARENA
+
+    def _host(self, step: Host, code: ScalarCode) -> list[str]:
+        """A call of the runtime with a table of addresses and dimensions."""
+        words: list[str] = []
+        for place, kind in (*step.inputs, *step.outputs):
+            words.append(code.emit(f"ptrtoint ptr {self._address(place, code)} to i64"))
+            words += [code.value(d) for d in kind.shape]
+        table = code.emit(f"alloca [{max(1, len(words))} x i64], align 8")
+        for k, word in enumerate(words):
+            at = code.emit(f"getelementptr i64, ptr {table}, i64 {k}")
+            code.lines.append(f"store i64 {word}, ptr {at}, align 8")
+        function = code.slot(self.layout.HOST, "ptr")
+        result = code.emit(f"call i32 {function}(i64 {step.index}, ptr {table})")
+        return _unless(code.emit(f"icmp eq i32 {result}, 0"), step.failure, code)
 
     # ------------------------------------------------------------------------------- control
 
@@ -295,7 +312,7 @@ def _unless(good: str, failure: int, code: ScalarCode) -> list[str]:
 
 def fails(step: AnyStep) -> bool:
     """Whether a step may end the call."""
-    if isinstance(step, Bind | Check | Allocate):
+    if isinstance(step, Bind | Check | Allocate | Host):
         return True
     return any(fails(s) for steps in inner(step) for s in steps)
 

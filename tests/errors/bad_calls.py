@@ -62,6 +62,13 @@ def reduced() -> Module:
     return planish.compile(model(node("ReduceSum", "x k"), [floats(2, 3), ints(1)]))
 
 
+@cache
+def reading() -> Module:
+    """The numbers that the strings x [2] are."""
+    text = helper.make_tensor_value_info("x", TensorProto.STRING, [2])
+    return planish.compile(model(node("Cast", "x", to=TensorProto.INT64), [text]))
+
+
 def call(name: str, *arguments: Any, module: Callable[[], Module] = compiled) -> None:
     assert name not in CASES, name
     CASES[name] = lambda _: module()(*arguments)
@@ -78,6 +85,10 @@ call("argument_of_another_dtype", X.astype(np.float64), K)
 call("argument_of_another_byte_order", X.astype(">f4"), K)
 call("argument_of_text", np.array(["a", "b"]), K)
 call("argument_of_objects", np.array([None, 1]), K)
+call("element_that_is_no_string", np.array(["1", 2], object), module=reading)
+call("element_that_is_not_utf_8", np.array(["1", b"\xff"], object), module=reading)
+call("string_that_is_no_number", np.array(["1", "two"]), module=reading)
+call("string_out_of_range", np.array(["1", "1e99"]), module=reading)
 call("argument_that_is_a_list", X.tolist(), K)
 call("argument_that_is_nothing", None, K)
 call("argument_that_is_text", "x", K)

@@ -230,7 +230,6 @@ refused("reshape_with_two_open_dimensions", lambda: model(
     node("Reshape", "x s"), constants={"s": i64(-1, -1)}))  # fmt: skip
 refused("reshape_to_a_negative_dimension", lambda: model(
     node("Reshape", "x s"), constants={"s": i64(-2, 3)}))  # fmt: skip
-refused("cast_to_text", lambda: model(node("Cast", to=TensorProto.STRING)))
 refused("equation", lambda: model(node("Einsum", "x x", equation="ij,jk->iq")))
 refused("resize_to_nothing_given", lambda: model(node("Resize"), [floats(1, 1, 4, 4)]))
 refused("statistics_without_training", lambda: model(
@@ -239,9 +238,9 @@ refused("statistics_without_training", lambda: model(
 refused("scales_that_do_not_fit", lambda: model(
     node("QuantizeLinear", "x s"), [floats(2, 3)],
     constants={"s": np.ones(2, np.float32)}))  # fmt: skip
-refused("labels_that_are_names", lambda: model(
-    node("LinearClassifier", "x", "label scores", domain="ai.onnx.ml", coefficients=[1.0, 2.0],
-         classlabels_strings=["a", "b"]), [floats(2, 1)], outputs="scores",
+refused("one_label_that_is_a_name", lambda: model(
+    node("LinearClassifier", "x", "label scores", domain="ai.onnx.ml", coefficients=[1.0],
+         classlabels_strings=["a"]), [floats(2, 1)], outputs="scores",
     domains={"ai.onnx.ml": 1}))  # fmt: skip
 refused("inputs_too_large_for_memory", lambda: model(node("Relu"), [floats(2**40, 2**20)]))
 refused("result_too_large_for_memory", lambda: model(
@@ -275,8 +274,8 @@ def typed(code: int, op: str = "Identity", **attributes: Any) -> onnx.ModelProto
     return model(node(op, **attributes), inputs, opset=28)
 
 
-refused("text_input", lambda: typed(TensorProto.STRING))
 refused("complex_arithmetic", lambda: typed(TensorProto.COMPLEX64, "Neg"))
+refused("arithmetic_on_strings", lambda: typed(TensorProto.STRING, "Neg"))
 refused("cast_to_complex", lambda: typed(FLOAT, "Cast", to=TensorProto.COMPLEX64))
 refused("cast_by_an_unknown_round_mode", lambda: typed(
     FLOAT, "Cast", to=TensorProto.FLOAT8E8M0, round_mode="odd"))  # fmt: skip

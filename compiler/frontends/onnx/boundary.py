@@ -10,13 +10,14 @@ from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import ImportModelError
 from planish.compiler.expr.nodes import Var, as_expr
 from planish.compiler.graph.ir import Value, tensor
-from planish.compiler.packings import MOST_RANK, ROW, Packing
+from planish.compiler.packings import MAP_KEYS, MOST_RANK, ROW, Packing
 
 from .items import (
     Elements,
     Form,
     Item,
     KnownOptional,
+    Maps,
     PackedOptional,
     PackedSequence,
     form_of,
@@ -34,6 +35,8 @@ def packing_of(info: onnx.ValueInfoProto, where: str, output: bool = False) -> P
     Errors: ImportModelError for what is neither a tensor, nor a sequence of tensors, nor an
     optional one of these.
     """
+    if info.type.WhichOneof("value") == "map_type":
+        return _map_of(info.type.map_type, text(info.name, "a name"), where)
     kind, words = info.type, []
     for word in ("optional", "sequence"):
         if kind.WhichOneof("value") == f"{word}_type":
@@ -53,6 +56,14 @@ def packing_of(info: onnx.ValueInfoProto, where: str, output: bool = False) -> P
     return Packing(text(info.name, "a name"), " ".join(words), dtype, shape, output)
 
 
+def _map_of(kind: onnx.TypeProto.Map, name: str, where: str) -> Packing:
+    key = dtype_of(kind.key_type, f"a key of {where}")
+    if key.name not in MAP_KEYS or kind.value_type.WhichOneof("value") != "tensor_type":
+        raise ImportModelError(f"{where} is a map of another kind than from strings or i64")
+    dtype = dtype_of(kind.value_type.tensor_type.elem_type, where)
+    return Packing(name, f"map from {key}", dtype)
+
+
 def packed_input(imp: Importer, packing: Packing) -> Item:
     """The inputs of the graph that one of the model is."""
     for part in packing.parts:
@@ -61,6 +72,10 @@ def packed_input(imp: Importer, packing: Packing) -> Item:
     b = imp.builder
     b.packings.append(packing)
     imp.input_names += packing.parts
+    if packing.key is not None:
+        count = Var(imp.fresh_symbol(f"{packing.name}_count"))
+        kinds = zip(packing.parts, (packing.key, packing.dtype), strict=True)
+        return Maps(*(b.input(part, tensor(dtype, count)) for part, dtype in kinds))
     elements, count = (Var(imp.fresh_symbol(f"{packing.name}_{w}")) for w in ("elements", "count"))
     name = packing.name
     values = b.input(f"{name}_values", tensor(packing.dtype, elements))
@@ -81,6 +96,9 @@ def packed_output(
 ) -> tuple[Packing, tuple[Value, ...]]:
     """How the user gets an output that is no tensor, and the outputs of the graph that it is."""
     name = text(info.name, "an output's name")
+    if isinstance(item, Maps):
+        kind = f"{'maps' if item.has_many else 'map'} from {item.keys.type.dtype}"
+        return Packing(name, kind, item.values.type.dtype, None, True), (item.keys, item.values)
     packer = Packer(imp.builder, imp.fresh_symbol, name)
     form = form_of(item)
     declared = info.type.WhichOneof("value")

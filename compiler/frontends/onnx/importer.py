@@ -195,7 +195,7 @@ class Importer:
 
     def input_type(self, info: onnx.ValueInfoProto) -> TensorType | Packing:
         where = f"input {info.name!r}"
-        if info.type.WhichOneof("value") in ("sequence_type", "optional_type"):
+        if info.type.WhichOneof("value") in ("sequence_type", "optional_type", "map_type"):
             return packing_of(info, where)
         if info.type.WhichOneof("value") != "tensor_type":
             kind = (info.type.WhichOneof("value") or "without a type").replace("_type", "")

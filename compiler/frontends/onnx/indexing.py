@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planish.compiler.dtypes import I64
+import numpy as np
+
+from planish.compiler.dtypes import I64, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import at_least, ceildiv, normal
@@ -231,7 +233,7 @@ def pad(r: NodeReader) -> Value:
         if operand is not None and (known := r.array(2)) is not None and known.size == 1:
             if operand.type.dtype is not x.type.dtype:
                 raise r.fail(f"the value {operand!r} is not {x.type.dtype}")
-            if x.type.dtype.kind != "c":  # an attribute has no imaginary part
+            if x.type.dtype.kind not in "cs":  # an attribute is one real number
                 fill, operand = plain(known), None
         given = r.optional(3) if r.version >= 18 else None
         if given is None or r.array(3) is not None:
@@ -249,6 +251,8 @@ def pad(r: NodeReader) -> Value:
         fill, operand = 0, None
     if all(same(p, 0) for p in (*before, *after)):
         return x
+    if x.type.dtype is STRING and mode == "constant" and operand is None:
+        operand = r.constant(np.array("", object), "empty")
     return (
         r.one(Pad(tuple(before), tuple(after), mode, fill), x, operand)
         if operand

@@ -135,10 +135,26 @@ class PackedOptional:
         return f"an optional {kind} of {self.sequence.dtype}{self.sequence.elements}"
 
 
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """A map: its keys and its values [k]; or several of the same keys, with values [n, k]."""
+
+    keys: Value
+    values: Value
+
+    @property
+    def has_many(self) -> bool:
+        return self.values.type.rank == 2
+
+    def __repr__(self) -> str:
+        many = "maps" if self.has_many else "a map"
+        return f"{many} from {self.keys.type.dtype} to {self.values.type.dtype}"
+
+
 Sequence: TypeAlias = ValueSequence | PackedSequence
 Optional: TypeAlias = KnownOptional | PackedOptional
-Item: TypeAlias = Value | Sequence | Optional
-ITEMS: Final = (Value, ValueSequence, PackedSequence, KnownOptional, PackedOptional)
+Item: TypeAlias = Value | Sequence | Optional | Maps
+ITEMS: Final = (Value, ValueSequence, PackedSequence, KnownOptional, PackedOptional, Maps)
 
 
 def tensors(item: Item | None) -> tuple[Value, ...]:
@@ -152,6 +168,8 @@ def tensors(item: Item | None) -> tuple[Value, ...]:
             return item.items
         case PackedSequence():
             return item.values, item.shapes
+        case Maps():
+            return item.keys, item.values
         case KnownOptional():
             return tensors(item.item)
         case PackedOptional():
@@ -168,6 +186,8 @@ def of_tensors(item: Item, values: tuple[Value, ...]) -> Item:
             return replace(item, items=values)
         case PackedSequence():
             return replace(item, values=values[0], shapes=values[1])
+        case Maps():
+            return Maps(*values)
         case KnownOptional(None):
             return item
         case KnownOptional(inner):
@@ -245,8 +265,13 @@ class Form:
 
 
 def form_of(item: Item) -> Form:
-    """The form that an item has."""
+    """The form that an item has.
+
+    Errors: ImportModelError for maps, which no branch or loop gives.
+    """
     match item:
+        case Maps():
+            raise ImportModelError(f"it is {item!r}, which stays where it is made")
         case Value():
             return Form("tensor", item.type.dtype, elements_of(item.type))
         case ValueSequence():

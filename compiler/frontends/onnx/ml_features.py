@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from planish.compiler.dtypes import F32, F64, I32, I64, DType, from_numpy
+from planish.compiler.dtypes import F32, F64, I32, I64, STRING, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, as_expr
 from planish.compiler.graph.ir import Array, Value
@@ -20,10 +20,13 @@ from planish.compiler.ops.reduction import ReduceL1, ReduceMax, ReduceSumSquare
 from planish.compiler.ops.shape import Concat, Reshape, sizes
 from planish.compiler.ops.trees import Lookup
 from planish.compiler.ops.unary import Abs, Sqrt
+from planish.compiler.texts import array_of
 
 from .elementwise import step
 from .reader import NodeReader, handles
 from .scores import ML, number
+
+Default: TypeAlias = "float | str"
 
 
 def _numbers(r: NodeReader, x: Value) -> Value:
@@ -142,15 +145,18 @@ def _of_width(r: NodeReader, x: Value, width: int) -> Value:
 @handles("OneHotEncoder", 1, domain=ML)
 def one_hot_encoder(r: NodeReader) -> Value:
     """A row for each element, with 1 for its category."""
-    x = _numbers(r, r.input(0))
+    x = r.input(0)
     if not r.attribute("zeros", 1):
         raise r.fail("zeros is 0: an unknown category would have to be an error")
-    categories = r.attribute("cats_int64s")
-    if not categories:
-        raise r.fail("the categories (cats_strings) are strings, which are not supported")
-    whole = step(r, Cast(I64), x)
+    names, numbers = r.strings("cats_strings"), r.attribute("cats_int64s") or []
+    if x.type.dtype is STRING:
+        whole, categories = x, array_of(names, (len(names),))
+    else:
+        whole, categories = step(r, Cast(I64), _numbers(r, x)), np.asarray(numbers, np.int64)
+    if not len(categories):
+        raise r.fail(f"there are no categories for {x!r}")
     column = step(r, Reshape((*x.type.shape, as_expr(1))), whole)
-    table = r.constant(np.asarray(categories, np.int64), "categories")
+    table = r.constant(categories, "categories")
     return r.one(Cast(F32), step(r, Equal(), column, table))
 
 
@@ -166,26 +172,55 @@ def _side(r: NodeReader, what: str) -> Array:
         if r.has(f"{what}_{name}"):
             return np.asarray(r.attribute(f"{what}_{name}"), dtype)
     if r.has(f"{what}_strings"):
-        raise r.fail(f"the {what} are strings, which are not supported")
+        names = r.strings(f"{what}_strings")
+        return array_of(names, (len(names),))
     raise r.fail(f"there are no {what}")
 
 
 @handles("LabelEncoder", 1, 2, 4, domain=ML)
 def label_encoder(r: NodeReader) -> Value:
-    """Tensors since version 4; version 1 is of strings alone."""
+    """Tensors since version 4; version 1 is strings from their places, or places from strings."""
     x = r.input(0)
     if r.version == 1:
-        raise r.fail("the classes are strings, which are not supported")
+        classes = r.strings("classes_strings")
+        return _looked_up(r, x, array_of(classes, (len(classes),)), np.arange(len(classes)))
     keys, values = _side(r, "keys"), _side(r, "values")
     if len(keys) != len(values):
         raise r.fail(f"{len(keys)} keys and {len(values)} values")
-    whole, real = int(r.attribute("default_int64", -1)), float(r.attribute("default_float", -0.0))
-    r.attribute("default_string")
-    dtype: DType = from_numpy(values.dtype)
-    default: float = real if dtype.is_float else whole
+    default = _default(r, from_numpy(values.dtype))
     if r.version >= 4 and (given := r.tensor("default_tensor")) is not None:
         if given.size != 1:
             raise r.fail("default_tensor is not one element")
         default = given.reshape(()).item()
-    op = Lookup(n.const(default, dtype))
-    return r.one(op, x, r.constant(keys, "keys"), r.constant(values, "values"))
+    return _lookup(r, x, keys, values, default)
+
+
+@handles("CategoryMapper", 1, domain=ML)
+def category_mapper(r: NodeReader) -> Value:
+    """Strings to integers, or integers to strings."""
+    names = r.strings("cats_strings")
+    numbers = np.asarray(r.attribute("cats_int64s") or [], np.int64)
+    if len(names) != len(numbers):
+        raise r.fail(f"{len(names)} strings and {len(numbers)} integers")
+    return _looked_up(r, r.input(0), array_of(names, (len(names),)), numbers)
+
+
+def _looked_up(r: NodeReader, x: Value, names: Array, numbers: Array) -> Value:
+    """The numbers of names, or the names of numbers."""
+    keys, values = (names, numbers) if x.type.dtype is STRING else (numbers, names)
+    return _lookup(r, x, keys, values, _default(r, from_numpy(values.dtype)))
+
+
+def _default(r: NodeReader, dtype: DType) -> Default:
+    """What stands for a key that is not known."""
+    whole, real = int(r.attribute("default_int64", -1)), float(r.attribute("default_float", -0.0))
+    text = (r.strings("default_string") or ["_Unused"])[0]
+    return text if dtype is STRING else real if dtype.is_float else whole
+
+
+def _lookup(r: NodeReader, x: Value, keys: Array, values: Array, default: Default) -> Value:
+    tables = r.constant(keys, "keys"), r.constant(values, "values")
+    if isinstance(default, str):
+        other = r.constant(np.array(default, object), "default")
+        return r.one(Lookup(), x, *tables, other)
+    return r.one(Lookup(n.const(default, from_numpy(values.dtype))), x, *tables)

@@ -25,6 +25,7 @@ from .elementwise import step
 from .reader import NodeReader, handles
 from .scores import (
     ML,
+    Labels,
     beside,
     best,
     chosen,
@@ -96,6 +97,8 @@ def linear_classifier(r: NodeReader) -> list[Value]:
         return [best(r, scores, labels), shown]
     threshold = 0.0 if transform == "NONE" else 0.5
     over = step(r, GreaterOrEqual(), shown, number(r, threshold, shown))
+    if labels is not None and isinstance(labels[0], str):
+        raise r.fail("one class is called by a string, and nothing says what the other one is")
     label = r.constant(np.array(1 if labels is None else labels[0], np.int64))
     other = r.constant(np.array(0, np.int64))
     place = step(r, Where(), over, label, other)
@@ -209,7 +212,7 @@ def _by_class(
     x: Value,
     rows: Array,
     rho: Array,
-    labels: Sequence[int] | None,
+    labels: Labels,
     transform: str,
 ) -> list[Value]:
     """Scores of a row of coefficients for each class, and the label of the greatest."""

@@ -6,7 +6,6 @@ what each node adds to each target. The trees' structure is checked here, once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from .elementwise import step
 from .reader import NodeReader, handles
 from .scores import (
     ML,
+    Labels,
     beside,
     best,
     chosen,
@@ -227,7 +227,7 @@ def _two_classes(
     x: Value,
     forest: Forest,
     told: int,
-    labels: Sequence[int] | None,
+    labels: Labels,
     transform: str,
 ) -> list[Value]:
     """Trees that tell one score p: of positive weights a probability, beside which stands 1 - p.

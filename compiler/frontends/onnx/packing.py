@@ -31,6 +31,7 @@ from .items import (
     Form,
     Item,
     KnownOptional,
+    Maps,
     PackedOptional,
     PackedSequence,
     ValueSequence,
@@ -296,6 +297,8 @@ class Packer:
                 return self.pack((item,), form.dtype), present
             case ValueSequence() | PackedSequence():
                 return self._of_dtype(item, form.dtype), present
+            case Maps():
+                raise ImportModelError(f"{item!r} is no optional")
 
     def has_element(self, item: Item) -> Value:
         """Whether an optional is there."""

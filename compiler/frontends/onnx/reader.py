@@ -25,7 +25,7 @@ from planish.compiler.ops.sizes import Sizes
 
 from .items import Item, PackedSequence, ValueSequence
 from .packing import Packer
-from .tensors import decode
+from .tensors import decode, decoded
 
 Handler: TypeAlias = "Callable[[NodeReader], Item | Sequence[Item | None]]"  # None: not there
 
@@ -237,6 +237,17 @@ class NodeReader:
         if isinstance(value, list) and value and isinstance(value[0], bytes):
             return [v.decode("utf-8", "replace") for v in value]
         return value
+
+    def strings(self, name: str) -> list[str]:
+        """An attribute of strings, which must be UTF-8; none if it is not given."""
+        self._read_attributes.add(name)
+        if name not in self._attributes:
+            return []
+        found = helper.get_attribute_value(self._attributes[name])
+        return [
+            decoded(s, f"attribute {name} of {self.label}")
+            for s in (found if isinstance(found, list) else [found])
+        ]
 
     def tensor(self, name: str) -> Array | None:
         """A tensor attribute as an array, or None if it is not given."""

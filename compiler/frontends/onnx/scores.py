@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -61,30 +62,27 @@ def _softmax_zero(r: NodeReader, scores: Value) -> Value:
     return step(r, Where(), none, step(r, Div(), powers, total), number(r, 0.5, scores))
 
 
-def labels_of(r: NodeReader, integers: str, strings: str) -> tuple[list[int] | None, int]:
-    """The classes' numbers (None for names, which no output may be), and how many there are."""
-    numbers, names = r.attribute(integers), r.attribute(strings)
+Labels: TypeAlias = "Sequence[int] | Sequence[str] | None"
+
+
+def labels_of(r: NodeReader, integers: str, strings: str) -> tuple[Labels, int]:
+    """The classes' numbers or names (None for places among them), and how many there are."""
+    numbers, names = r.attribute(integers), r.strings(strings)
     if numbers:
         return [int(k) for k in numbers], len(numbers)
-    if names:
-        if r.output_names and r.output_names[0]:
-            raise r.fail(
-                f"the labels ({strings}) are strings, which are not supported",
-                hint="use the scores alone",
-            )
-        return None, len(names)
-    return None, 0
+    return names or None, len(names)
 
 
-def chosen(r: NodeReader, place: Value, labels: Sequence[int] | None) -> Value:
+def chosen(r: NodeReader, place: Value, labels: Labels) -> Value:
     """The label at each place."""
     if labels is None:
         return place
-    table = r.constant(np.array(labels, np.int64), "labels")
+    kind = object if isinstance(labels[0], str) else np.int64
+    table = r.constant(np.array(labels, kind), "labels")
     return step(r, Gather(0), table, place)
 
 
-def best(r: NodeReader, scores: Value, labels: Sequence[int] | None) -> Value:
+def best(r: NodeReader, scores: Value, labels: Labels) -> Value:
     """The label of the greatest score in each row."""
     return chosen(r, step(r, ArgMax(1, False), scores), labels)
 
@@ -100,5 +98,6 @@ def number(r: NodeReader, value: float, like: Value) -> Value:
 
 
 __all__ = [
-    "ML", "beside", "best", "chosen", "labels_of", "number", "transform_of", "transformed",
+    "ML", "Labels", "beside", "best", "chosen", "labels_of", "number", "transform_of",
+    "transformed",
 ]  # fmt: skip

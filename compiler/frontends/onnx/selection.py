@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planish.compiler.dtypes import STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.expr.sizes import at_least, normal, volume
@@ -11,6 +12,7 @@ from planish.compiler.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
 from planish.compiler.ops.selection import CountNonZero, NonZero, Unique, UniquePlaces
 from planish.compiler.ops.sequences import ReverseSequence, TensorScatter
 from planish.compiler.ops.shape import Reshape
+from planish.compiler.ops.strings import StringRanks
 from planish.compiler.ops.topk import TopK
 
 from .reader import NodeReader, handles
@@ -131,7 +133,9 @@ def unique(r: NodeReader) -> tuple[Value, ...]:
     def name(k: int) -> list[str]:
         return [names[k] or f"{r.label}_{k}"]
 
-    inverse, number = r.builder.apply(op, x, names=name(2), origin=r.label)
+    # Numbers in the order of the strings do for those.
+    keys = r.builder.one(StringRanks(), x, origin=r.label) if x.type.dtype is STRING else x
+    inverse, number = r.builder.apply(op, keys, names=name(2), origin=r.label)
     count = r.symbol(number, "the number of different elements")
     places, counts = r.builder.apply(
         UniquePlaces(count), inverse, names=name(1) + name(3), origin=r.label

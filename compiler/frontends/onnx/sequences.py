@@ -28,6 +28,7 @@ from .items import (
     Elements,
     Item,
     KnownOptional,
+    Maps,
     PackedOptional,
     PackedSequence,
     ValueSequence,
@@ -391,7 +392,7 @@ def optional(r: NodeReader) -> KnownOptional:
     item = r.any(0)
     kind = r.attribute("type")
     if item is not None:
-        if isinstance(item, KnownOptional | PackedOptional):
+        if isinstance(item, KnownOptional | PackedOptional | Maps):
             raise r.fail(f"{item!r} is put into an optional")
         return KnownOptional(item)
     if not isinstance(kind, onnx.TypeProto):

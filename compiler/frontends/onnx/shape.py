@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from planish.compiler.dtypes import BOOL, DType, from_numpy
+from planish.compiler.dtypes import BOOL, F32, STRING, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.expr.sizes import ceildiv, divide, normal, number, same, volume
@@ -25,6 +25,7 @@ from planish.compiler.ops.shape import (
     Tile,
     Transpose,
 )
+from planish.compiler.ops.strings import FromString, ToString
 
 from .dynamic import axes_of, expanded, numbers_between, reshaped
 from .items import Item
@@ -294,6 +295,8 @@ def converted(r: NodeReader, x: Value, dtype: DType) -> Value:
     if saturate not in (0, 1):
         raise r.fail(f"attribute saturate is {saturate}, not 0 or 1")
     op = Cast.of(dtype, bool(saturate), round_mode)
+    if STRING in (x.type.dtype, dtype) and x.type.dtype is not dtype:
+        return _text(r, x, dtype, op)
     if op.is_identity(x.type.dtype):
         return x
     known = r.array(0)
@@ -301,6 +304,15 @@ def converted(r: NodeReader, x: Value, dtype: DType) -> Value:
     if known is not None and known.size <= MAX_CONTENT:
         return r.constant(op.reference(known), r.output_names[0])
     return r.one(op, x)
+
+
+def _text(r: NodeReader, x: Value, dtype: DType, op: Cast) -> Value:
+    """Numbers from strings, or strings from numbers."""
+    if dtype is STRING:
+        return r.one(ToString(), x)
+    if not dtype.is_float or dtype.bits >= 16:
+        return r.one(FromString(dtype), x)
+    return r.one(op, r.builder.one(FromString(F32), x, origin=r.label))
 
 
 @handles("CastLike", 15, 19, *LATE)

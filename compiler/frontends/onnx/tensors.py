@@ -15,12 +15,13 @@ from planish.compiler import dtypes as t
 from planish.compiler.dtypes import BOOL, DType
 from planish.compiler.errors import ImportModelError
 from planish.compiler.graph.ir import Array
+from planish.compiler.texts import array_of
 
 DTYPES: Final[dict[int, DType]] = {
     1: t.F32, 2: t.U8, 3: t.I8, 4: t.U16, 5: t.I16, 6: t.I32, 7: t.I64, 9: BOOL, 10: t.F16,
     11: t.F64, 12: t.U32, 13: t.U64, 14: t.C64, 15: t.C128, 16: t.BF16, 17: t.F8E4M3FN,
     18: t.F8E4M3FNUZ, 19: t.F8E5M2, 20: t.F8E5M2FNUZ, 21: t.U4, 22: t.I4, 23: t.F4E2M1,
-    24: t.F8E8M0, 25: t.U2, 26: t.I2, 27: t.F6E2M3, 28: t.F6E3M2,
+    8: t.STRING, 24: t.F8E8M0, 25: t.U2, 26: t.I2, 27: t.F6E2M3, 28: t.F6E3M2,
 }  # fmt: skip
 
 MAX_BYTES: Final = 1 << 40  # of one tensor: none is larger, and nothing overflows
@@ -50,6 +51,17 @@ def text(value: Any, what: str) -> str:
     raise ImportModelError(f"{what} {bytes(value)[:40]!r} is not UTF-8")
 
 
+def decoded(data: Any, what: str) -> str:
+    """A string of a model, which is stored as bytes.
+
+    Errors: ImportModelError if it is not UTF-8.
+    """
+    try:
+        return bytes(data).decode()
+    except (UnicodeDecodeError, TypeError) as error:
+        raise ImportModelError(f"{what}: {data[:40]!r} is not UTF-8") from error
+
+
 def decode(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> Array:
     """The array of a tensor, without a copy where that is possible.
 
@@ -59,6 +71,8 @@ def decode(tensor: onnx.TensorProto, where: str, folder: Path | None = None) -> 
     shape, count = checked_shape(tensor.dims, dtype.bytes, where)
     if tensor.HasField("segment"):
         raise ImportModelError(f"{where} is a segment of a tensor, which is not supported")
+    if dtype is t.STRING:
+        return _strings(tensor, count, where).reshape(shape)
     size = stored_bytes(dtype, count)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raw: Any = _external(tensor, size, where, folder)
@@ -113,6 +127,17 @@ def checked_shape(dims: Sequence[int], item: int, where: str) -> tuple[tuple[int
     if count * item > MAX_BYTES or any(d > MAX_BYTES for d in shape):
         raise ImportModelError(f"{where} has the shape {list(shape)}, which no memory holds")
     return shape, count
+
+
+def _strings(tensor: onnx.TensorProto, count: int, where: str) -> Array:
+    data = tensor.string_data
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("raw_data"):
+        raise ImportModelError(f"the strings of {where} do not lie in string_data")
+    if len(data) != count:
+        raise ImportModelError(
+            f"{where} has {len(data)} strings, {list(tensor.dims)} takes {count}"
+        )
+    return array_of((decoded(s, where) for s in data), (count,))
 
 
 _FIELDS: Final[dict[str, tuple[str, str]]] = {

@@ -1,10 +1,12 @@
-"""ONNX's TfIdfVectorizer, of words that are integers."""
+"""ONNX's TfIdfVectorizer, of words that are strings or integers."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from planish.compiler.dtypes import F32
+from planish.compiler.dtypes import F32, STRING, DType
 from planish.compiler.expr.nodes import as_expr
 from planish.compiler.graph.ir import Array, Value
 from planish.compiler.ops.compare import Greater
@@ -26,14 +28,12 @@ def tfidf_vectorizer(r: NodeReader) -> Value:
     mode = r.required("mode")
     if mode not in _MODES:
         raise r.fail(f"there is no mode {mode}", hint="one of " + " ".join(_MODES))
-    grams, lengths, weights = _tables(r)
+    grams, lengths, weights = _tables(r, x.type.dtype)
     rows = x if x.type.rank == 2 else step(r, Reshape((as_expr(1), *x.type.shape)), x)
     if rows.type.rank != 2:
         raise r.fail(f"{x!r} is neither a row nor a matrix of words")
     op = NgramCounts(int(r.required("max_skip_count")))
-    counts = step(
-        r, op, rows, r.constant(grams.astype(x.type.dtype.numpy), "grams"), r.constant(lengths)
-    )
+    counts = step(r, op, rows, r.constant(grams, "grams"), r.constant(lengths))
     if mode == "IDF":
         zero = r.constant(np.array(0))
         found = step(r, Cast(F32), step(r, Greater(), counts, zero))
@@ -44,16 +44,18 @@ def tfidf_vectorizer(r: NodeReader) -> Value:
     return found if x.type.rank == 2 else r.one(Reshape(found.type.shape[1:]), found)
 
 
-def _tables(r: NodeReader) -> tuple[Array, Array, Array]:
+def _tables(r: NodeReader, dtype: DType) -> tuple[Array, Array, Array]:
     """For each output its n-gram, the length of that (0 for none) and its weight."""
-    if r.has("pool_strings"):
-        raise r.fail("the n-grams (pool_strings) are strings, which are not supported")
-    pool = [int(w) for w in r.attribute("pool_int64s") or []]
+    pool: list[Any] = (
+        r.strings("pool_strings")
+        if dtype is STRING
+        else [int(w) for w in r.attribute("pool_int64s") or []]
+    )
     starts = [*(int(c) for c in r.required("ngram_counts")), len(pool)]
     places = [int(p) for p in r.required("ngram_indexes")]
     shortest, longest = int(r.required("min_gram_length")), int(r.required("max_gram_length"))
     known = r.attribute("weights")
-    found: list[tuple[int, ...]] = []
+    found: list[tuple[Any, ...]] = []
     for size, (start, end) in enumerate(zip(starts, starts[1:], strict=False), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % size:
             raise r.fail(f"ngram_counts {starts[:-1]} do not divide {len(pool)} words")
@@ -65,7 +67,8 @@ def _tables(r: NodeReader) -> tuple[Array, Array, Array]:
     if known is not None and len(known) != len(places):
         raise r.fail(f"{len(known)} weights for {len(places)} n-grams")
     count = max(places) + 1
-    grams = np.zeros((count, max(map(len, found))), np.int64)
+    nothing: Any = "" if dtype is STRING else 0
+    grams = np.full((count, max(map(len, found))), nothing, dtype.numpy)
     lengths, weights = np.zeros(count, np.int64), np.ones(count, np.float32)
     for k, (gram, place) in enumerate(zip(found, places, strict=True)):
         weights[place] = 1.0 if known is None else known[k]

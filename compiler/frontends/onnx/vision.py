@@ -10,6 +10,7 @@ from planish.compiler.graph.ir import Value, unify
 from planish.compiler.ops.deformable import DeformConv
 from planish.compiler.ops.elementwise import Max, Min
 from planish.compiler.ops.grids import AffineGrid, GridSample
+from planish.compiler.ops.images import ImageDecode, ImageSize
 from planish.compiler.ops.reduction import ReduceSum
 from planish.compiler.ops.regions import MaxRoiPool, RoiAlign, RoiBins, RoiSamples
 from planish.compiler.ops.shape import Reshape
@@ -182,3 +183,13 @@ def max_unpool(r: NodeReader) -> Value:
             unify(d, e, "the output has other batches or channels than x")
         outer = wanted[2:]
     return r.one(MaxUnpool(tuple(inner), outer), x, indices)
+
+
+@handles("ImageDecoder", 20)
+def image_decoder(r: NodeReader) -> Value:
+    """The file tells the sizes; one that cannot be read is an error rather than an empty matrix."""
+    file = r.input(0)
+    pixel_format = str(r.attribute("pixel_format", "RGB"))
+    size = r.builder.one(ImageSize(), file, origin=r.label)
+    rows, columns = r.symbols(size, "the size of the picture")
+    return r.one(ImageDecode(rows, columns, pixel_format), file)

@@ -150,7 +150,7 @@ def compare(got: Sequence[Array], want: Sequence[Array], tolerance: float = 1e-5
     for a, b in zip(got, want, strict=True):
         b = np.asarray(b)
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        if a.dtype.kind in "biu" or not a.size:
+        if a.dtype.kind in "biuO" or not a.size:
             np.testing.assert_array_equal(a, b)
             continue
         x, y = a.astype(np.float64), b.astype(np.float64)

@@ -107,7 +107,6 @@ def test_bits_of_complex_numbers() -> None:
 REFUSED = [
     (node("Cast", "x", to=E8M0, round_mode="odd"), "no round mode odd"),
     (node("Cast", "x", to=E5M2, saturate=2), "attribute saturate is 2"),
-    (node("Cast", "x", to=TensorProto.STRING), "elements of STRING"),
     (node("Cast", "x", to=TensorProto.COMPLEX64), "f32 is not converted to c64"),
     (node("BitCast", "x", to=TensorProto.FLOAT16), "f32 has 32 bits, f16 16"),
     (node("BitCast", "x", to=TensorProto.INT4), "f32 has 32 bits, i4 4"),

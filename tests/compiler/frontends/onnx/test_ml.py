@@ -257,10 +257,75 @@ def test_malformed_trees(changes: dict[str, Any], message: str) -> None:
         import_model(model("TreeEnsembleRegressor", {"x": X}, **given))
 
 
-def test_names_of_classes_are_not_there() -> None:
-    told = weights("class", [0, 1])
-    names = {"classlabels_strings": ["a", "b"]}
-    with pytest.raises(PlanishError, match="labels .* are strings"):
-        import_model(
-            model("TreeEnsembleClassifier", {"x": X}, "label scores", **nodes(), **told, **names)
-        )
+@pytest.mark.parametrize("classes", [[0, 1, 2], [0], [1]])
+def test_names_of_classes(classes: list[int]) -> None:
+    names = ["a", "é", ""] if len(classes) == 3 else ["a", "é"]
+    compared("TreeEnsembleClassifier", {"x": X}, "label scores", classlabels_strings=names,
+             **nodes(), **weights("class", classes))  # fmt: skip
+
+
+def test_one_class_with_a_name() -> None:
+    given = {"coefficients": [1.0, 2.0, 3.0, 4.0], "classlabels_strings": ["a"]}
+    with pytest.raises(PlanishError, match="nothing says what the other one is"):
+        import_model(model("LinearClassifier", {"x": X}, "label scores", **given))
+
+
+WORDS = np.array([["a", "b", "z"], ["", "é", "a"]], object)
+KEYS = ["b", "a", "é", "b", ""]
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_label_encoder_of_strings(version: int) -> None:
+    numbers, reals = [5, 4, 3, 2, 1], [0.5, 1.5, 2.5, 3.5, 4.5]
+    encode = "LabelEncoder"
+    x = {"x": WORDS}
+    compared(encode, x, version=version, keys_strings=KEYS, values_int64s=numbers)
+    compared(encode, x, version=version, keys_strings=KEYS, values_floats=reals, default_float=9.0)
+    compared(encode, x, version=version, keys_strings=KEYS, values_strings=KEYS[::-1])
+    back = {"x": np.array([[1, 7], [5, 3]])}
+    text = {"keys_int64s": numbers, "values_strings": KEYS}
+    compared(encode, back, version=version, **text)
+    compared(encode, back, version=version, default_string="none of them", **text)
+    floats = {"x": np.array([0.5, np.nan, 4.5], np.float32)}
+    compared(encode, floats, version=version, keys_floats=reals, values_strings=KEYS)
+
+
+def test_label_encoder_by_classes() -> None:
+    classes = {"classes_strings": ["b", "", "é"], "default_int64": 8, "default_string": "?"}
+    want = [np.array([[8, 0, 8], [1, 2, 8]])]
+    check(model("LabelEncoder", {"x": WORDS}, **classes), {"x": WORDS}, want=want)
+    places = {"x": np.array([2, 0, 3, -1])}
+    want = [np.array(["é", "b", "?", "?"], object)]
+    check(model("LabelEncoder", places, **classes), places, want=want)
+
+
+def test_category_mapper() -> None:
+    cats = {"cats_strings": KEYS[:3], "cats_int64s": [7, 8, 9]}
+    compared("CategoryMapper", {"x": WORDS}, default_int64=3, **cats)
+    compared("CategoryMapper", {"x": np.array([[7, 9, 10]])}, default_string="é!", **cats)
+
+
+def test_one_hot_of_strings() -> None:
+    compared("OneHotEncoder", {"x": WORDS}, cats_strings=["a", "", "c"])
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+def test_tfidf_of_strings(mode: str) -> None:
+    made = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode=mode, min_gram_length=1, max_gram_length=2,
+        max_skip_count=1, pool_strings=["a", "é", "", "a", "é", "b", "z"], ngram_counts=[0, 3],
+        ngram_indexes=[0, 1, 2, 4, 3], weights=[1.0, 2.0, 0.5, 4.0, 8.0],
+    )  # fmt: skip
+    x = np.array([["a", "é", "a", "b"], ["b", "z", "", "é"]], object)
+    check(made, {"x": x})
+
+
+def test_malformed_categories() -> None:
+    for op, attributes, message in (
+        ("CategoryMapper", {"cats_strings": ["a"], "cats_int64s": [1, 2]}, "1 strings and 2"),
+        ("LabelEncoder", {"keys_strings": [b"\xff"], "values_int64s": [1]}, "is not UTF-8"),
+        ("OneHotEncoder", {"cats_int64s": [1]}, "there are no categories"),
+    ):
+        made = model(op, {"x": WORDS}, version=2 if op == "LabelEncoder" else 1, **attributes)
+        with pytest.raises(PlanishError, match=message):
+            import_model(made)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
-from planish.compiler.dtypes import ALL, BOOL, DType
+from planish.compiler.dtypes import BOOL, EVERY, STRING, DType
 from planish.compiler.errors import ImportModelError
 from planish.compiler.frontends.onnx.tensors import DTYPES, decode
 from planish.compiler.graph.ir import Array
@@ -27,7 +27,7 @@ def bits(dtype: DType, *shape: int) -> Array:
     return np.asarray(np.asarray(wide % 8).astype(np.float32).astype(dtype.numpy))
 
 
-@pytest.mark.parametrize("code", DTYPES)
+@pytest.mark.parametrize("code", [c for c, t in DTYPES.items() if t is not STRING])
 def test_every_element_type(code: int, tmp_path: Path) -> None:
     dtype = DTYPES[code]
     for shape in SHAPES:
@@ -50,7 +50,7 @@ def test_every_element_type(code: int, tmp_path: Path) -> None:
 
 
 def test_every_dtype_has_an_element_type() -> None:
-    assert set(DTYPES.values()) == set(ALL.values())
+    assert set(DTYPES.values()) == set(EVERY.values())
 
 
 def test_packed_data_of_another_size() -> None:
