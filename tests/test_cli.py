@@ -318,7 +318,7 @@ def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         ("compile layer.onnx -o out.planish --log none.jsonl", "no tuning log none.jsonl"),
         ("bench layer.planish --against onnxruntime", "no model that other runtimes can read"),
         ("bench layer.onnx --against abacus", "no comparison with abacus"),
-        ("bench layer.onnx --seconds 0", "--seconds must be more than 0"),
+        ("bench layer.onnx --seconds 0", "must be a time of more than 0"),
         ("bench layer.planish --dim rows=2", "have no dimension 'rows'"),
         ("verify layer.planish", "holds no graph"),
         ("verify layer.onnx --tolerance -1", "must not be negative"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from planish.compiler.dtypes import F8E8M0
 from planish.compiler.errors import ParseError
+from planish.compiler.files import why, written_whole
 from planish.compiler.packings import Packing
 
 if TYPE_CHECKING:
@@ -31,19 +33,25 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     Errors: ParseError naming what is wrong with the file.
     """
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
-        with archive:
-            return {name: archive[name] for name in archive.files}
+        with open(path, "rb") as file:
+            data = file if file.seekable() else io.BytesIO(file.read())  # a pipe is read as a whole
+            return _arrays(path, data)
     except ParseError:
         raise
     except OSError as error:
-        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ParseError(f"{path} cannot be read: {why(error)}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise ParseError(
             f"{path} is no .npz file of numbers", hint="write it with numpy.savez"
         ) from error
+
+
+def _arrays(path: str | Path, data: IO[bytes]) -> dict[str, Array]:
+    archive = np.load(data, allow_pickle=False)
+    if isinstance(archive, np.ndarray):
+        raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
+    with archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
@@ -54,10 +62,12 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
     kinds = {n: _bits(a.dtype) for n, a in arrays.items()}
     stored = {n: a if (k := kinds[n]) is None else a.view(k) for n, a in arrays.items()}
     try:
-        with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, **stored)
+        with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in stored.items():  # numpy.savez takes some names for its own options
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
     except OSError as error:
-        raise ParseError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ParseError(f"{path} cannot be written: {why(error)}") from error
 
 
 def _bits(dtype: np.dtype[Any]) -> np.dtype[Any] | None:

@@ -18,12 +18,12 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from errors import bad_calls, bad_files, bad_models, bad_options, bad_usage
+from errors import bad_calls, bad_files, bad_models, bad_options, bad_usage, wrong_kinds
 from errors.cases import CASES
 from planish.compiler.errors import InternalError, PlanishError
 
 # Imported for their cases.
-assert all((bad_models, bad_options, bad_calls, bad_files, bad_usage))
+assert all((bad_models, bad_options, bad_calls, bad_files, bad_usage, wrong_kinds))
 
 TABLE = Path(__file__).parent / "messages.txt"
 HEAD = """\
