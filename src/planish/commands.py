@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from planish.compiler.config import CONFIG
-from planish.compiler.errors import TypeCheckError
+from planish.compiler.errors import PlanishError, TypeCheckError
 from planish.console import (
     check_writable,
     counted,
@@ -67,26 +67,30 @@ def compile_model(args: Namespace, say: Progress) -> int:
     for port in module.outputs:
         write(f"  out  {port}")
     if args.report:
-        for name, s in _scheduled(module).items():
+        scheduled = _scheduled(module)
+        for name, s in scheduled.items():
             time = f", {s['microseconds']:.1f} us a call" if "microseconds" in s else ""
             write(f"\n{name}: {s['how']} schedule{time}")
             trace = s["trace"].splitlines()
             write("\n".join(f"    {line}" for line in trace) or "    (plain loops)")
-        write(f"\n{_summary(_scheduled(module))}")
+        write(f"\n{_summary(scheduled)}")
     return 0
 
 
 def _scheduled(module: Module) -> dict[str, dict[str, Any]]:
     """How each function was scheduled and, where this machine can run it, how long it takes.
 
-    The time is that of all its calls in a run on inputs that are made up.
+    The time is that of all its calls in a run on inputs that are made up, if some can be.
     """
-    from planish.arrays import fitting_sizes, made_up
+    from planish.arrays import usable_inputs
 
     out = {name: dict(s) for name, s in module.provenance.get("schedules", {}).items()}
     if module.target.missing:
         return out
-    inputs = made_up(module.inputs, fitting_sizes(module.interface, {}, module.defaults))
+    try:
+        _, inputs = usable_inputs(module, {})
+    except PlanishError:  # what it needs, nobody can make up
+        return out
     for name in out:
         out[name]["microseconds"] = 0.0
     for step in module.profile(inputs, 5):
@@ -360,16 +364,16 @@ def _module(args: Namespace, say: Progress) -> Module:
 
 def _inputs(args: Namespace, module: Module) -> dict[str, Any]:
     """The inputs given, or made up."""
-    from planish.arrays import fitting_sizes, inputs_from, made_up
+    from planish.arrays import inputs_from, usable_inputs
 
     if args.inputs is not None:
         return inputs_from(args.inputs, module.inputs)
     dims = {} if args.model.is_onnx else _printed_dims(given_dims(args), module.interface.symbols)
-    sizes = fitting_sizes(module.interface, dims, module.defaults)
+    sizes, inputs = usable_inputs(module, dims)
     if guessed := [f"{name}={size}" for name, size in sizes.items() if name not in dims]:
         names = ", ".join(guessed)
         sys.stderr.write(f"planish: sizes made up: {names} (--dim NAME=N sets one)\n")
-    return made_up(module.inputs, sizes)
+    return inputs
 
 
 def _printed_dims(dims: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int]:
