@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from planish.compiler.errors import ParseError, TuningError
+from planish.compiler.files import why, written_whole
 
 from .features import NAMES
 
@@ -110,9 +111,10 @@ class CostModel:
         members = [json.loads(m.save_raw("json")) for m in self._members]
         text = json.dumps({"features": list(NAMES), "members": members}, separators=(",", ":"))
         try:
-            Path(path).write_text(text)
+            with written_whole(path) as file:
+                file.write(text.encode())
         except OSError as error:
-            raise TuningError(f"the model {path} cannot be written: {error.strerror}") from error
+            raise TuningError(f"the model {path} cannot be written: {why(error)}") from error
 
     @classmethod
     def load(cls, path: str | Path, seed: int = 0) -> CostModel:

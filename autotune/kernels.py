@@ -156,8 +156,8 @@ class Candidate:
         """The time of one run, in seconds."""
         inputs = self._rounds[self._next]
         self._next = (self._next + 1) % len(self._rounds)
-        (times,) = self.module.profile(inputs, 1)
-        return float(times[0]) * 1e-9
+        (step,) = self.module.profile(inputs, 1)
+        return step.best_seconds
 
     def seconds(self) -> float:
         """The mean time of so many runs that it can be measured."""

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
 
 from planish.compiler.errors import ParseError, TuningError
+from planish.compiler.files import why, written_whole
 from planish.schedules.choices import Decisions, Option
 from planish.schedules.schedule import LANGUAGE, Trace
 from planish.schedules.trace import trace_from_json, trace_to_json
@@ -267,14 +268,11 @@ def pruned(contents: Contents, paths: Iterable[str | Path], output: str | Path) 
 
 def _write_all(output: str | Path, lines: Iterable[bytes]) -> None:
     """Write a file as a whole, or not at all."""
-    path = Path(output)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(b"".join(line + b"\n" for line in lines))
-        beside.replace(path)
+        with written_whole(output) as file:
+            file.writelines(line + b"\n" for line in lines)
     except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise TuningError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise TuningError(f"{output} cannot be written: {why(error)}") from error
 
 
 # ------------------------------------------------------------------------------------ writing

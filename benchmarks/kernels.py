@@ -271,6 +271,12 @@ def _residual(net: Net) -> str:
 # ---------------------------------------------------------------------------------- measuring
 
 
+def profile(module: planish.Module, inputs: dict[str, Array], repeat: int) -> Array:
+    """The seconds of each step, [steps, repeat]."""
+    seconds: Array = 1e-9 * np.array([s.nanoseconds for s in module.profile(inputs, repeat)])
+    return seconds
+
+
 def measure(case: Case, threads: int, rounds: int, seconds: float) -> dict[str, Any]:
     """The kernel's times in each round, beside the limits."""
     module = planish.compile(case.build(), threads=threads, logs=[])
@@ -286,14 +292,13 @@ def measure(case: Case, threads: int, rounds: int, seconds: float) -> dict[str, 
     ]
     if not steps:
         raise SystemExit(f"no step computes {case.group}: {case.name}")
-    whole = 1e-9 * float(np.sum(module.profile(inputs, 3), axis=0).min())
+    whole = float(profile(module, inputs, 3).sum(axis=0).min())
     repeat = max(3, min(2000, int(seconds / max(whole, 1e-6))))
     times, limits = [], []
     for _ in range(rounds + 1):
         found = measure_limits(threads, 3)
         limits.append({"flops": found.flops, "read": found.read_bytes, "copy": found.copy_bytes})
-        profile = module.profile(inputs, repeat)
-        times.append(1e-9 * float(np.sum([profile[k] for k in steps], axis=0).min()))
+        times.append(float(profile(module, inputs, repeat)[steps].sum(axis=0).min()))
     del times[0], limits[0]  # of the machine waking up
     work = case.flops if case.limit == "flops" else case.bytes
     rates = [limit[case.limit] for limit in limits]

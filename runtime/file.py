@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from pathlib import Path
 from typing import Any, Final
 
 from planish.compiler.dtypes import STRING, DType
 from planish.compiler.errors import CodegenError, ParseError, PlanishError
+from planish.compiler.files import MANIFEST, is_module, why, written_whole
+from planish.compiler.given import as_number, as_path, as_truth
 from planish.compiler.texts import Texts
 from planish.targets.llvm.native import Objects
 
@@ -25,7 +28,6 @@ from .module import Module
 from .pool import available_cpus
 from .tensors import decode, encode, of_bytes
 
-_MANIFEST: Final = "manifest.json"
 _WEIGHTS: Final = "weights.safetensors"
 _CODE: Final = ("kernels.o", "entry.o")
 _CONSTANT, _DEFAULT = "constant.", "default."
@@ -34,10 +36,12 @@ _CONSTANT, _DEFAULT = "constant.", "default."
 def save(module: Module, path: str | os.PathLike[str]) -> None:
     """Write a module as a file; a file that was there stays until the new one is whole.
 
-    What is no file (a pipe, a device) is written to, and not replaced by one.
+    Links are followed, the mode is kept; what is no file, such as a pipe, is written to as it is.
 
-    Errors: ParseError if the file cannot be written, CodegenError if there is no machine code.
+    Errors: ParseError if the file cannot be written, CodegenError if there is no machine code,
+    TypeCheckError for what is no path.
     """
+    place = as_path(path, "save")
     code = module.code
     if not isinstance(code, Objects):
         raise CodegenError(
@@ -62,22 +66,14 @@ def save(module: Module, path: str | os.PathLike[str]) -> None:
     manifest = encode_manifest(
         module.interface, code.target, module.given_threads, described, module.provenance
     )
-    members: list[tuple[str, list[bytes | memoryview]]] = [(_MANIFEST, [manifest])]
+    members: list[tuple[str, list[bytes | memoryview]]] = [(MANIFEST, [manifest])]
     members += parts.items()
-    place = Path(path)
-    is_special = place.exists() and not place.is_file()
-    temporary = place if is_special else place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
-        with temporary.open("wb") as file:
+        with written_whole(place) as file:
             for piece in write_archive(members):
                 file.write(piece)
-        if not is_special:
-            temporary.replace(place)
     except OSError as error:
-        raise ParseError(f"{place} cannot be written: {error.strerror or error}") from error
-    finally:
-        if not is_special:
-            temporary.unlink(missing_ok=True)
+        raise ParseError(f"{place} cannot be written: {why(error)}") from error
 
 
 def _describe(pieces: list[bytes | memoryview]) -> dict[str, Any]:
@@ -96,18 +92,13 @@ def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool 
     members' cryptographic hashes as well. The weights stay in the file and are mapped; don't
     change it in place while the module lives (``save`` never does).
 
-    Errors: ParseError naming what is wrong with the file, or what this machine lacks.
+    Errors: ParseError naming what is wrong with the file, or what this machine lacks;
+    TypeCheckError for what is no path, or no number of threads.
     """
-    place = Path(path)
-    if place.exists() and not place.is_file() and not place.is_dir():
-        raise ParseError(f"{path} is no file")  # opening a pipe would wait for ever
-    try:
-        with open(path, "rb") as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except ValueError as error:
-        raise ParseError(f"{path} is empty") from error
-    except OSError as error:
-        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+    place = as_path(path, "load")
+    threads = None if threads is None else as_number(threads, "threads", "load", least=1)
+    verify = as_truth(verify, "verify", "load")
+    data = _mapped(place)
     try:
         return _load(data, threads, verify)
     except PlanishError as error:
@@ -115,15 +106,43 @@ def load(path: str | os.PathLike[str], threads: int | None = None, verify: bool 
         raise ParseError(message, op=str(path), node=error.node, hint=error.hint) from error
 
 
+def _mapped(place: Path) -> memoryview:
+    """A file's bytes, mapped.
+
+    Errors: ParseError if that cannot be.
+    """
+    try:
+        kind = place.stat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # opening a pipe would wait for ever
+            raise _cannot_be_mapped(place)
+        with place.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise _cannot_be_mapped(place) if file.read(1) else ParseError(f"{place} is empty")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        if isinstance(error, ParseError):
+            raise
+        raise ParseError(f"{place} cannot be read: {why(error)}") from error
+
+
+def _cannot_be_mapped(place: Path) -> ParseError:
+    return ParseError(f"{place} is no file that can be mapped", hint="copy it to a plain file")
+
+
 def _load(data: memoryview, threads: int | None, verify: bool) -> Module:
-    if not bytes(data[:4]) == b"PK\3\4":
+    if bytes(data[:4]) != b"PK\3\4":
         raise ParseError(
             "this is no module file", hint="planish.compile makes one of an ONNX model"
         )
+    if not is_module(data):
+        raise ParseError(
+            "this is no module file, but another archive",
+            hint="module files are what module.save and `planish compile` write",
+        )
     members = read_archive(data)
-    if tuple(members) != (_MANIFEST, *_CODE, _WEIGHTS):
+    if tuple(members) != (MANIFEST, *_CODE, _WEIGHTS):
         raise ParseError(f"this is no module file: it has {', '.join(members)}"[:200])
-    manifest = Manifest(bytes(check(data, members[_MANIFEST])))
+    manifest = Manifest(bytes(check(data, members[MANIFEST])))
     _check_target(manifest)
     objects = [bytes(check(data, members[name])) for name in _CODE]
     sums = manifest.members.get(_WEIGHTS, {})

@@ -53,6 +53,24 @@ class StepInfo:
     bytes: Size
 
 
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """How long a step took: its function, the nodes it computes, a time for each repetition."""
+
+    function: str
+    origin: tuple[str, ...]
+    nanoseconds: Array
+
+    @property
+    def best_seconds(self) -> float:
+        """The shortest time."""
+        return float(self.nanoseconds.min()) * 1e-9
+
+    def __repr__(self) -> str:
+        nodes = f" ({', '.join(self.origin)})" if self.origin else ""
+        return f"<{self.function}{nodes}: {1e6 * self.best_seconds:.1f} us at best>"
+
+
 @dataclass(frozen=True)
 class Constraint:
     """A condition on the inputs' sizes, and the node that relies on it, if that is known."""

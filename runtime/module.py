@@ -12,11 +12,11 @@ Outputs belong to the caller.
 from __future__ import annotations
 
 import array
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from planish.compiler.calling import ALIGNMENT, SlotLayout
 from planish.compiler.config import CONFIG
 from planish.compiler.dtypes import STRING
 from planish.compiler.errors import RuntimeFault, TypeCheckError
+from planish.compiler.given import as_number
 from planish.compiler.texts import Texts
 from planish.targets.target import Code, Target
 
 from .data import NOT_YET, OpenOutputs
 from .host import Hosts, entry, made
-from .interface import Array, Interface, Port, describe
+from .interface import Array, Interface, Port, StepTimes, describe
 from .memory import LARGE, Blocks, address_of, aligned_copy, aligned_empty
 from .packing import Boundary, UserPort
 from .plan import Plan, Planner, fetch
@@ -37,6 +38,10 @@ from .pool import Pool, pool
 
 _READY: Final = 0x101  # flags of an array that is contiguous and aligned
 _FRAMES_KEPT: Final = 16
+_BY_NAME: Final = "a dictionary of arrays by name"
+_ARRAYS: Final = "a sequence of arrays, or a dictionary of them by name"
+
+T = TypeVar("T")
 
 
 class _Frame:
@@ -150,7 +155,9 @@ class Module:
         """What a call gives."""
         return self.interface.outputs if self._boundary is None else self._boundary.outputs
 
-    def __call__(self, *arrays: Any, out: Sequence[Array] | None = None) -> tuple[Any, ...]:
+    def __call__(
+        self, *arrays: Any, out: Sequence[Array] | None = None, **named: Any
+    ) -> tuple[Any, ...]:
         """Run on arrays (numpy, or anything with DLPack), in the order of the inputs.
 
         With ``out`` the results are written there. What is a sequence to the model is a list of
@@ -158,6 +165,12 @@ class Module:
 
         Errors: TypeCheckError naming the input that does not fit, what it is and what it must be.
         """
+        if named:
+            raise TypeCheckError(
+                f"a call takes arrays in their order; these have names: {', '.join(named)}",
+                op=self.interface.name,
+                hint="module.run({name: array, ...}) takes them by name",
+            )
         if self._boundary is not None:
             return self._with_lists(self._by_position(arrays), out)
         if len(arrays) != len(self._positions):
@@ -177,14 +190,13 @@ class Module:
         Errors: as a call's.
         """
         if self._boundary is not None:
-            self._check_kind("inputs", inputs, Mapping, "a dictionary of arrays by name")
             found = self._with_lists(inputs, out)
             return {p.name: x for p, x in zip(self.outputs, found, strict=True)}
         given = self._named(inputs)
         names = [p.name for p in self.interface.outputs]
         places = None
         if out is not None:
-            self._check_kind("out", out, Mapping, "a dictionary of arrays by name")
+            self._check_kind("out", out, Mapping, _BY_NAME)
             if (unknown := [n for n in out if n not in names]) or len(out) != len(names):
                 what = (
                     f"there is no output {unknown[0]}" if unknown else "out must have all outputs"
@@ -195,18 +207,26 @@ class Module:
             places = [out[name] for name in names]
         return dict(zip(names, self._run(given, places), strict=True))
 
-    def profile(self, inputs: Mapping[str, Any] | Sequence[Any], repeat: int = 10) -> list[Array]:
-        """How long each step took, in nanoseconds: an array over repetitions for each step."""
+    def profile(
+        self, inputs: Mapping[str, Any] | Sequence[Any], repeat: int = 10
+    ) -> list[StepTimes]:
+        """How long each step took, with names, in each of so many repetitions.
+
+        Errors: as a call's.
+        """
         if not isinstance(inputs, Mapping):
-            inputs = self._by_position(inputs)
+            inputs = self._by_position(self._check_kind("inputs", inputs, Sequence, _ARRAYS))
         given = self._named(inputs)
-        times = np.zeros((max(1, repeat), len(self.interface.steps)), np.int64)
+        repeat = as_number(repeat, "repeat", self.interface.name, least=1)
+        steps = self.interface.steps
+        times = np.zeros((repeat, len(steps)), np.int64)
         for row in times:
             self._run(given, None, row)
-        return list(times.T)
+        pairs = zip(steps, times.T, strict=True)
+        return [StepTimes(step.function, step.origin, row) for step, row in pairs]
 
     def plan(self, inputs: Mapping[str, Any]) -> Plan:
-        """The sizes that a call with these inputs has."""
+        """The sizes that a call with these inputs has; nothing is run."""
         given = [fetch(v, p, self.interface.name) for v, p in self._pairs(inputs)]
         return self._planner.plan(tuple(a.shape for a in given))
 
@@ -240,7 +260,7 @@ class Module:
             self._drop(self._frames.pop())
         self._blocks.clear()
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the module as one file, which ``planish.load`` loads without compiling anything."""
         from .file import save
 
@@ -399,7 +419,9 @@ class Module:
 
     def _given_results(self, plan: Plan, arrays: list[Array], out: Sequence[Array]) -> list[Array]:
         ports = self.interface.outputs
-        self._check_kind("out", out, Sequence, "a sequence of arrays")
+        self._check_kind(
+            "out", out, Sequence, "a sequence of arrays", "module.run takes a dictionary"
+        )
         if len(out) != len(ports):
             raise TypeCheckError(
                 f"out has {len(out)} arrays, the module {len(ports)} outputs",
@@ -414,8 +436,14 @@ class Module:
                 )
             wanted = port.dtype.numpy
             if not isinstance(place, np.ndarray) or place.dtype != wanted or place.shape != shape:
+                what = (
+                    describe(place)
+                    if isinstance(place, np.ndarray)
+                    else f"of type {type(place).__name__}"
+                )
                 raise TypeCheckError(
-                    f"out for {port.name} must be an array of {port.dtype}{list(shape)}",
+                    f"out for {port.name} is {what}, and must be an array of"
+                    f" {port.dtype}{list(shape)}",
                     op=self.interface.name,
                 )
             if not place.flags.writeable:
@@ -447,10 +475,13 @@ class Module:
             )
         return self._boundary.results(self._run(self._named(inputs), None))
 
-    def _check_kind(self, name: str, value: object, kind: type, wanted: str) -> None:
-        if not isinstance(value, kind):
-            what = type(value).__name__
-            raise TypeCheckError(f"{name} is of type {what}, not {wanted}", op=self.interface.name)
+    def _check_kind(
+        self, name: str, value: T, kind: type, wanted: str, hint: str | None = None
+    ) -> T:
+        if not isinstance(value, kind) or isinstance(value, str | bytes):
+            what = f"{name} is of type {type(value).__name__}, not {wanted}"
+            raise TypeCheckError(what, op=self.interface.name, hint=hint)
+        return value
 
     def _wrong_count(self, count: int) -> TypeCheckError:
         names = [str(p) for p in self.inputs if not p.default]
@@ -469,7 +500,9 @@ class Module:
 
     def _pairs(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Port]]:
         ports = self.interface.inputs
-        self._check_kind("inputs", inputs, Mapping, "a dictionary of arrays by name")
+        self._check_kind(
+            "inputs", inputs, Mapping, _BY_NAME, "module(x, ...) takes arrays in their order"
+        )
         if self._boundary is not None:
             inputs = self._boundary.given(inputs)
         known = {p.name for p in ports}

@@ -27,18 +27,29 @@ Output: TypeAlias = tuple[tuple[int, ...] | None, Any, int]
 class Plan:
     """The sizes of a call: the symbols' values, the arena's bytes, the outputs' shapes."""
 
-    __slots__ = ("arena_bytes", "large_bytes", "nothing", "outputs", "symbols")
+    __slots__ = ("arena_bytes", "large_bytes", "names", "nothing", "outputs", "symbols")
 
     def __init__(
         self,
+        names: tuple[str, ...],
         symbols: tuple[int, ...],
         arena_bytes: int,
         outputs: tuple[Output, ...],
         nothing: bool,
     ) -> None:
-        self.symbols, self.arena_bytes, self.outputs = symbols, arena_bytes, outputs
+        self.names, self.symbols = names, symbols
+        self.arena_bytes, self.outputs = arena_bytes, outputs
         self.large_bytes = sum(size for _, _, size in outputs if size >= LARGE)
         self.nothing = nothing  # there is no element to compute, and nothing to check
+
+    def __repr__(self) -> str:
+        known = (f"{n} = {v}" for n, v in zip(self.names, self.symbols, strict=True))
+        arrays = (
+            f"{dtype}{'[of a size that data tells]' if shape is None else list(shape)}"
+            for shape, dtype, _ in self.outputs
+        )
+        arena = f"arena of {self.arena_bytes} bytes"
+        return f"<plan: {'; '.join((*known, arena))} -> {', '.join(arrays)}>"
 
 
 class Planner:
@@ -133,7 +144,7 @@ class Planner:
             )
         nothing = bool(outputs) and not interface.failures
         nothing = nothing and all(shape is not None and not size for shape, _, size in outputs)
-        return Plan(symbols, arena, tuple(outputs), nothing)
+        return Plan(interface.symbols, symbols, arena, tuple(outputs), nothing)
 
     def _bindings(self, symbols: tuple[int, ...]) -> str:
         names = self.interface.symbols

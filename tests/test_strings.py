@@ -574,5 +574,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 def test_operators_that_no_strings_have() -> None:
     MODELS["sum"] = "g (string[n] x) => (string[n] y) { y = Add(x, x) }"
-    with pytest.raises(ImportModelError, match=r"input 0 is string\[n\], which opset 20 does not allow"):
+    with pytest.raises(
+        ImportModelError, match=r"input 0 is string\[n\], which opset 20 does not allow"
+    ):
         planish.compile(model("sum"))

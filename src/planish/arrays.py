@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from planish.compiler.dtypes import F8E8M0, STRING
-from planish.compiler.errors import ParseError
+from planish.compiler.errors import ParseError, PlanishError, RuntimeFault, TypeCheckError
+from planish.compiler.files import why, written_whole
 from planish.compiler.packings import Packing
 from planish.compiler.texts import as_strings, holds_strings
 
 if TYPE_CHECKING:
     from planish.compiler.dtypes import DType
     from planish.runtime.interface import Interface
+    from planish.runtime.module import Module
     from planish.runtime.packing import UserPort
 
 Array = npt.NDArray[Any]
 
 _MOST_TRIED: Final = 20_000  # combinations of sizes
+_LARGER: Final = (32, 24, 16, 12, 8, 6, 4, 3, 2)
+_MOST_FLOPS: Final = 2e9  # of a call on inputs that are made up
+_MOST_BYTES: Final = 1e9
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -33,19 +39,24 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     """
     try:
         with open(path, "rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
-            with archive:
-                return {name: archive[name] for name in archive.files}
+            data = file if file.seekable() else io.BytesIO(file.read())  # a pipe is read as a whole
+            return _arrays(path, data)
     except ParseError:
         raise
     except OSError as error:
-        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ParseError(f"{path} cannot be read: {why(error)}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise ParseError(
             f"{path} is no .npz file of numbers or text", hint="write it with numpy.savez"
         ) from error
+
+
+def _arrays(path: str | Path, data: IO[bytes]) -> dict[str, Array]:
+    archive = np.load(data, allow_pickle=False)
+    if isinstance(archive, np.ndarray):
+        raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
+    with archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
@@ -59,10 +70,12 @@ def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
     kinds = {n: _bits(a.dtype) for n, a in arrays.items()}
     stored = {n: a if (k := kinds[n]) is None else a.view(k) for n, a in arrays.items()}
     try:
-        with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, **stored)
+        with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in stored.items():  # numpy.savez takes some names for its own options
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
     except OSError as error:
-        raise ParseError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ParseError(f"{path} cannot be written: {why(error)}") from error
 
 
 def _text(name: str, strings: Array, path: str | Path) -> Array:
@@ -166,36 +179,106 @@ def made_up(ports: Iterable[UserPort], sizes: Mapping[str, int], seed: int = 0) 
     return arrays
 
 
-def fitting_sizes(
-    interface: Interface, dims: Mapping[str, int], defaults: Mapping[str, Array]
-) -> dict[str, int]:
-    """A size for each symbol: that of ``dims``, of a default, or the smallest that fit.
+def usable_inputs(module: Module, dims: Mapping[str, int]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Sizes for all symbols, those of ``dims`` among them, and inputs with which a call succeeds.
 
-    Where nothing fits that is found, the sizes are 1, and a call says what it lacks.
+    Errors: what the call raises, if none is found, with a hint.
     """
-    from planish.runtime.interface import evaluator
+    failure: PlanishError | None = None
+    for sizes in _sizes_to_try(module.interface, dims, module.defaults):
+        inputs = made_up(module.inputs, sizes)
+        try:
+            module.run(inputs)
+        except (TypeCheckError, RuntimeFault) as error:
+            if module.target.missing:
+                raise
+            failure = failure or error
+        else:
+            return sizes, inputs
+    assert failure is not None
+    hint = "the inputs were made up; --inputs IN.npz gives others"
+    raise type(failure)(
+        failure.message,
+        op=failure.op,
+        node=failure.node,
+        hint=f"{failure.hint}; {hint}" if failure.hint else hint,
+    ) from failure
 
-    symbols = interface.symbols
+
+def _sizes_to_try(
+    interface: Interface, dims: Mapping[str, int], defaults: Mapping[str, Array]
+) -> Iterator[dict[str, int]]:
+    """Sizes that fit: a few dozen where that is not too much work, then the smallest.
+
+    Those of 1 would hardly test anything. Where nothing fits that is found, the sizes are 1, and a
+    call says what it lacks.
+    """
+    fitting = _Fitting(interface)
     known = {
         str(size): extent
         for port in interface.inputs
         if port.default
         for size, extent in zip(port.shape, defaults[port.name].shape, strict=True)
     }
-    known = {name: size for name, size in {**known, **dims}.items() if name in symbols}
-    free = [name for name in symbols if name not in known]
-    extents = [d for port in (*interface.inputs, *interface.outputs) for d in port.shape]
-    conditions = evaluator(symbols, [c.condition for c in interface.constraints])
-    numbers = evaluator(symbols, extents)
+    known = {n: size for n, size in {**known, **dims}.items() if n in interface.symbols}
+    free = [name for name in interface.symbols if name not in known]
+    least = next((known | t for t in _candidates(free) if fitting(known | t)), None)
+    if least is None:
+        yield known | dict.fromkeys(free, 1)
+        return
+    least = fitting.smallest(least, free)
+    many = next((known | t for t in _dozens(free) if fitting.cheap(known | t)), None)
+    if many is None:
+        many = fitting.grown(least, free)
+    yield many
+    if many != least:
+        yield least
 
-    def fits(sizes: Mapping[str, int]) -> bool:
-        values = [sizes[name] for name in symbols]
-        return all(conditions(*values)) and min(numbers(*values), default=0) >= 0
 
-    for tried in _candidates(free):
-        if fits(known | tried):
-            return known | _smallest(tried, lambda sizes: fits(known | sizes))
-    return known | dict.fromkeys(free, 1)
+class _Fitting:
+    """Tells which sizes fit an interface, and which of them take little work."""
+
+    def __init__(self, interface: Interface) -> None:
+        from planish.runtime.interface import evaluator
+
+        symbols = self._symbols = interface.symbols
+        told = [p for p in interface.outputs if not interface.is_open(p)]
+        extents = [d for port in (*interface.inputs, *told) for d in port.shape]
+        self._conditions = evaluator(symbols, [c.condition for c in interface.constraints])
+        self._extents = evaluator(symbols, extents)
+        self._work = evaluator(symbols, [x for s in interface.steps for x in (s.flops, s.bytes)])
+
+    def __call__(self, sizes: Mapping[str, int]) -> bool:
+        values = [sizes[name] for name in self._symbols]
+        return all(self._conditions(*values)) and min(self._extents(*values), default=0) >= 0
+
+    def cheap(self, sizes: Mapping[str, int]) -> bool:
+        """Whether they fit, and a call takes a fraction of a second."""
+        work = self._work(*(sizes[name] for name in self._symbols)) if self(sizes) else None
+        return work is not None and sum(work[::2]) <= _MOST_FLOPS and sum(work[1::2]) <= _MOST_BYTES
+
+    def smallest(self, sizes: Mapping[str, int], free: Sequence[str]) -> dict[str, int]:
+        """Sizes that fit, each made as small as it can be beside the others."""
+        out = dict(sizes)
+        for name in free:
+            smaller = range(1, out[name])
+            out[name] = next((k for k in smaller if self({**out, name: k})), out[name])
+        return out
+
+    def grown(self, sizes: Mapping[str, int], free: Sequence[str]) -> dict[str, int]:
+        """Sizes that fit, each made larger if that stays cheap."""
+        out = dict(sizes)
+        for name in free:
+            larger = (k for k in _LARGER if k > out[name])
+            out[name] = next((k for k in larger if self.cheap({**out, name: k})), out[name])
+        return out
+
+
+def _dozens(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Sizes of a few dozen: all apart, so that none is taken for another; then equal ones."""
+    yield {name: 21 + k for k, name in enumerate(names)}
+    for size in (24, 32, 64):
+        yield dict.fromkeys(names, size)
 
 
 def _candidates(names: Sequence[str]) -> Iterator[dict[str, int]]:
@@ -205,11 +288,3 @@ def _candidates(names: Sequence[str]) -> Iterator[dict[str, int]]:
     steps = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
     for values in islice(product(steps, repeat=len(names)), _MOST_TRIED):
         yield dict(zip(names, values, strict=True))
-
-
-def _smallest(sizes: Mapping[str, int], fits: Callable[[dict[str, int]], bool]) -> dict[str, int]:
-    """Sizes that fit, each made as small as it can be beside the others."""
-    out = dict(sizes)
-    for name, most in sizes.items():
-        out[name] = next((k for k in range(1, most) if fits({**out, name: k})), most)
-    return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,16 +68,25 @@ def time_calls(
     ]
 
 
-def other_runner(name: str, model: Path, threads: int, inputs: Mapping[str, Array]) -> Call:
+def check_others(names: Iterable[str]) -> None:
+    """Whether there are such runtimes to compare with.
+
+    Errors: TypeCheckError naming one that there is not.
+    """
+    for name in names:
+        if name not in AGAINST:
+            raise TypeCheckError(
+                f"there is no comparison with {name}", hint=f"one of: {' '.join(AGAINST)}"
+            )
+
+
+def other_runner(name: str, model: Path | bytes, threads: int, inputs: Mapping[str, Array]) -> Call:
     """A call of another runtime on the same model and inputs.
 
     Errors: CodegenError if it is not installed or cannot run the model; TypeCheckError if there
     is none.
     """
-    if name != "onnxruntime":
-        raise TypeCheckError(
-            f"there is no comparison with {name}", hint=f"one of: {' '.join(AGAINST)}"
-        )
+    check_others([name])
     session = onnx_session(model, threads)
     return lambda: onnx_outputs(session, None, inputs)
 
@@ -105,7 +114,7 @@ def onnx_session(model: Path | bytes, threads: int | None) -> Any:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
         raise CodegenError(
-            "onnxruntime is not installed", hint="pip install onnxruntime (or planish[dev])"
+            "onnxruntime is not installed", hint="pip install onnxruntime"
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
@@ -140,7 +149,7 @@ def profile_steps(
     from planish.runtime.interface import evaluator
 
     module.profile(inputs, 2)
-    times = [float(t.min()) * 1e-9 for t in module.profile(inputs, repeat)]
+    times = [step.best_seconds for step in module.profile(inputs, repeat)]
     steps = module.interface.steps
     sizes = evaluator(module.interface.symbols, [x for s in steps for x in (s.flops, s.bytes)])
     work = sizes(*module.plan(inputs).symbols)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import CodegenError, TypeCheckError
+from planish.compiler.given import as_number, as_path, as_sizes, as_truth
 from planish.compiler.remembering import tidy
 from planish.runtime.module import Module
 from planish.targets.target import Code, Target, parse_target
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from planish.compiler.program import AnyStep, Program, Step
 
 Progress = Callable[[str], None]
+Logs: TypeAlias = Iterable[str | os.PathLike[str]] | str | os.PathLike[str] | None
 
 
 def compile(
@@ -30,7 +33,7 @@ def compile(
     target: str | Target | None = None,
     dims: Mapping[str, int] | None = None,
     threads: int | None = None,
-    logs: Sequence[str | Path] | None = None,
+    logs: Logs = None,
     dtype: str | None = None,
     accuracy: str = "default",
     optimize: bool = True,
@@ -42,9 +45,9 @@ def compile(
     ``target``: None is ``PLANISH_TARGET``, or this machine. ``dims`` fixes symbolic sizes by
     their names, as they are printed or as the model has them. ``threads`` is what a call may use
     at most; None: all that the process may use. ``logs``: None is the shipped tuning logs and
-    ``PLANISH_LOGS``, ``[]`` none, a list exactly those files. ``accuracy="strict"`` has no effect
-    yet, since nothing inexact is done by default. ``optimize=False`` runs every node as a plain
-    function of its own. ``progress`` is told what is being done.
+    ``PLANISH_LOGS``, ``[]`` none, a list (or one path) exactly those files. ``accuracy="strict"``
+    has no effect yet, since nothing inexact is done by default. ``optimize=False`` runs every node
+    as a plain function of its own. ``progress`` is told what is being done.
 
     Errors: ParseError for a file that cannot be read or is no ONNX model; ImportModelError for what
     is not supported in one; CodegenError for what cannot be compiled; TypeCheckError for options
@@ -53,11 +56,14 @@ def compile(
     say = progress or (lambda _: None)
     if CONFIG.time:
         say = timed(say)
-    _check_options(dims, threads, dtype, accuracy)
+    sizes = as_sizes(dims, "dims", "compile")
+    threads = None if threads is None else as_number(threads, "threads", "compile", least=1)
+    optimize = as_truth(optimize, "optimize", "compile")
+    _check_options(dtype, accuracy)
     machine_target = resolve_target(target)
     found = tuning_logs(machine_target, logs)
     try:
-        graph = import_graph(model, dims, say)
+        graph = import_graph(model, sizes, say)
         module = compile_imported(graph, machine_target, threads, optimize, accuracy, say, found)
     finally:
         tidy()
@@ -106,42 +112,31 @@ def compile_imported(
     return assemble(program, code, threads, provenance)
 
 
-def _check_options(
-    dims: Mapping[str, int] | None, threads: int | None, dtype: str | None, accuracy: str
-) -> None:
-    if threads is not None and (not _is_number(threads) or threads < 1):
-        raise TypeCheckError(
-            f"threads is {threads!r}, and must be a number of at least 1", op="compile"
-        )
-    if accuracy not in ("default", "strict"):
+def _check_options(dtype: object, accuracy: object) -> None:
+    if not isinstance(accuracy, str) or accuracy not in ("default", "strict"):
         raise TypeCheckError(
             f"accuracy is {accuracy!r}", op="compile", hint="one of: default, strict"
         )
     if dtype is not None:
         raise TypeCheckError("models are compiled in their own dtypes only", op="compile")
-    if dims is not None and not isinstance(dims, Mapping):
-        raise TypeCheckError(
-            f"dims is of type {type(dims).__name__}, not a dictionary of sizes by name",
-            op="compile",
-        )
-    for name, size in (dims or {}).items():
-        if not _is_number(size) or size < 0:
-            raise TypeCheckError(f"the size {name} is {size!r}, and must be a number", op="compile")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def tuning_logs(target: Target, logs: Sequence[str | Path] | None) -> tuple[Path, ...]:
+def tuning_logs(target: Target, logs: Logs) -> tuple[Path, ...]:
     """The tuning logs that a compilation uses: those given, or the shipped and the user's own.
 
-    Errors: TypeCheckError for one that is not there.
+    Errors: TypeCheckError for one that is not there, or what is no list of paths.
     """
-    given = tuple(map(Path, CONFIG.logs if logs is None else logs))
+    if isinstance(logs, str | bytes | os.PathLike):
+        logs = [logs]
+    if not isinstance(logs, Iterable | None):
+        raise TypeCheckError(
+            f"logs is of type {type(logs).__name__}, not a list of paths", op="compile"
+        )
+    given = tuple(as_path(log, "compile") for log in (CONFIG.logs if logs is None else logs))
     for log in given:
-        if not log.is_file():
-            raise TypeCheckError(f"there is no tuning log {log}", op="compile")
+        if not os.path.isfile(log):
+            what = f"{log} is no file" if os.path.exists(log) else f"there is no tuning log {log}"
+            raise TypeCheckError(what, op="compile")
     if logs is not None:
         return given
     from planish.tuning import shipped_logs

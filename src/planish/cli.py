@@ -10,11 +10,12 @@ import argparse
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Protocol
 
 from planish.compiler.errors import InternalError, PlanishError
+from planish.model_file import ModelFile
 from planish.version import __version__
 
 OK, FAILED, UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -43,10 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
         sub.add_argument("--json", action="store_true", help="print the result as JSON")
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
+        sub.set_defaults(parser=sub)  # whose usage is printed where the words are wrong
         return sub
 
     sub = command("compile", "compile an ONNX model into a module file")
-    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx file")
     sub.add_argument(
         "-o",
         "--output",
@@ -59,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--report", action="store_true", help="print how each function was scheduled")
 
     sub = command("run", "run a model or module file once")
-    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx or .planish file")
+    sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx or .planish file")
     sub.add_argument(
         "--inputs",
         type=Path,
@@ -78,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     _compiling(sub)
 
     sub = command("bench", "measure how fast a model or module file is")
-    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx or .planish file")
+    sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx or .planish file")
     sub.add_argument("--inputs", type=Path, metavar="IN.npz", help="made up if not given")
     sub.add_argument(
         "--against", default="", metavar="NAMES", help="other runtimes, by commas: onnxruntime"
@@ -88,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     _compiling(sub)
 
     sub = command("verify", "compare a compiled model with an oracle")
-    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx file")
     sub.add_argument("--inputs", type=Path, metavar="IN.npz", help="made up if not given")
     sub.add_argument(
         "--against",
@@ -105,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
     _compiling(sub)
 
     sub = command("show", "print a model at a stage of its compilation")
-    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx file")
     sub.add_argument("--stage", default="graph", choices=STAGES, help="(default: graph)")
     _compiling(sub)
 
@@ -113,7 +115,7 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("--target", metavar="T", help="a target, such as `llvm -mcpu=znver4`")
 
     sub = command("tune", "search for faster schedules of a model's functions on this machine")
-    sub.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file")
+    sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx file")
     sub.add_argument(
         "--budget", default="10m", metavar="TIME", help="such as 90s, 10m or 2h (default: 10m)"
     )
@@ -158,9 +160,10 @@ def build_parser() -> argparse.ArgumentParser:
         if name in ("merge", "prune", "fit"):
             action.add_argument("-o", "--output", type=Path, required=True, metavar="OUT")
         action.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
+        action.set_defaults(parser=action)
 
     sub = command("ops", "list the operators that are supported, or those that a model needs")
-    sub.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="an .onnx file")
+    sub.add_argument("model", type=ModelFile, nargs="?", metavar="MODEL", help="an .onnx file")
 
     command("env", "list the environment variables that are read")
     return parser
@@ -206,12 +209,22 @@ def _dim(text: str) -> tuple[str, int]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; gives its exit code."""
-    parser = build_parser()
-    args, rest = parser.parse_known_args(argv)
+    try:
+        args, rest = build_parser().parse_known_args(argv)
+    except SystemExit as end:  # with a code, or after --help or --version
+        code = end.code if isinstance(end.code, int) else OK
+        raise SystemExit(_print("") or code) from None
     if rest:
         again = all("=" in word and word[0] != "-" for word in rest)
         hint = "\n  hint: repeat --dim before each size" if again else ""
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        args.parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+    output = io.StringIO()  # shown when the line about progress is gone
+    code = _act(args, output)
+    return _print(output.getvalue()) or code
+
+
+def _act(args: argparse.Namespace, output: io.StringIO) -> int:
+    """Do what the arguments say; gives the exit code."""
     from planish import commands, tuning_commands
 
     actions: dict[str, Callable[[argparse.Namespace, Progress], int]] = {
@@ -227,43 +240,54 @@ def main(argv: Sequence[str] | None = None) -> int:
         "env": commands.env,
     }
     try:
-        output = io.StringIO()  # shown when the line about progress is gone
-        try:
-            with progress() as say, redirect_stdout(output):
-                return actions[args.command](args, say)
-        finally:
-            sys.stdout.write(output.getvalue())
-            sys.stdout.flush()
+        with progress() as say, redirect_stdout(output):
+            return actions[args.command](args, say)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # whoever read the output has gone
-        sys.stdout = None
-        return OK
-    except InternalError as error:
-        _show_traceback(args)
-        return _fail(f"a fault of planish: {error}", FAULT)
-    except PlanishError as error:
-        _show_traceback(args)
-        return _fail(str(error), UNUSABLE)
-    except MemoryError:
+    except MemoryError as error:
+        _explain(args, output, error)
         return _fail("there is not enough memory", UNUSABLE)
     except Exception as error:  # noqa: BLE001 -- the outermost place: nobody else will explain it
-        _show_traceback(args)
-        what = f"{type(error).__name__}: {error}"
-        hint = "" if args.traceback else "\n  hint: --traceback shows where"
-        return _fail(f"a fault of planish: {what}{hint}", FAULT)
+        _explain(args, output, error)
+        if not isinstance(error, PlanishError):
+            hint = "" if args.traceback else "\n  hint: --traceback shows where"
+            return _fail(f"a fault of planish: {type(error).__name__}: {error}{hint}", FAULT)
+        if isinstance(error, InternalError):
+            return _fail(f"a fault of planish: {error}", FAULT)
+        return _fail(str(error), UNUSABLE)
 
 
-def _show_traceback(args: argparse.Namespace) -> None:
-    """With ``--traceback``, where the error that is being handled came from."""
+def _explain(args: argparse.Namespace, output: io.StringIO, error: Exception) -> None:
+    """With ``--traceback``, show where an error came from; with ``--json``, print it as JSON."""
     if args.traceback:
         import traceback
 
         traceback.print_exc()
+    if vars(args).get("json"):
+        from planish.console import error_json
+
+        output.write(error_json(error) + "\n")
+
+
+def _print(text: str) -> int:
+    """Write to stdout all that is to be written there; gives the exit code of that."""
+    if sys.stdout is None:  # closed by whoever called
+        return OK
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has gone
+        sys.stdout = None
+    except OSError as error:
+        sys.stdout = None  # or Python would try once more, at its end
+        return _fail(f"the output cannot be written: {error.strerror or error}", UNUSABLE)
+    return OK
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"planish: {text}", file=sys.stderr)
+    with suppress(OSError):  # there may be no place to say it
+        print(f"planish: {text}", file=sys.stderr)
     return code
 
 

@@ -6,18 +6,18 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from planish.compiler.config import CONFIG
-from planish.compiler.errors import TypeCheckError
+from planish.compiler.errors import PlanishError, TypeCheckError
 from planish.console import (
     check_writable,
     counted,
     given_dims,
     in_bytes,
-    is_onnx,
     refuse_module,
     wrapped,
     write,
@@ -39,7 +39,7 @@ _ROWS_SHOWN = 30
 
 def compile_model(args: Namespace, say: Progress) -> int:
     """``planish compile``."""
-    check_writable(args.output, args.model)
+    check_writable(args.output, args.model.path)
     module = _compiled(args, say)
     say(f"writing {args.output}")
     module.save(args.output)
@@ -67,31 +67,35 @@ def compile_model(args: Namespace, say: Progress) -> int:
     for port in module.outputs:
         write(f"  out  {port}")
     if args.report:
-        for name, s in _scheduled(module).items():
+        scheduled = _scheduled(module)
+        for name, s in scheduled.items():
             time = f", {s['microseconds']:.1f} us a call" if "microseconds" in s else ""
             write(f"\n{name}: {s['how']} schedule{time}")
             trace = s["trace"].splitlines()
             write("\n".join(f"    {line}" for line in trace) or "    (plain loops)")
-        write(f"\n{_summary(_scheduled(module))}")
+        write(f"\n{_summary(scheduled)}")
     return 0
 
 
 def _scheduled(module: Module) -> dict[str, dict[str, Any]]:
     """How each function was scheduled and, where this machine can run it, how long it takes.
 
-    The time is that of all its calls in a run on inputs that are made up.
+    The time is that of all its calls in a run on inputs that are made up, if some can be.
     """
-    from planish.arrays import fitting_sizes, made_up
+    from planish.arrays import usable_inputs
 
     out = {name: dict(s) for name, s in module.provenance.get("schedules", {}).items()}
     if module.target.missing:
         return out
-    inputs = made_up(module.inputs, fitting_sizes(module.interface, {}, module.defaults))
+    try:
+        _, inputs = usable_inputs(module, {})
+    except PlanishError:  # what it needs, nobody can make up
+        return out
     for name in out:
         out[name]["microseconds"] = 0.0
-    for step, times in zip(module.interface.steps, module.profile(inputs, 5), strict=True):
+    for step in module.profile(inputs, 5):
         if step.function in out:
-            out[step.function]["microseconds"] += float(times.min()) / 1e3
+            out[step.function]["microseconds"] += 1e6 * step.best_seconds
     return out
 
 
@@ -112,7 +116,7 @@ def run(args: Namespace, say: Progress) -> int:
     """``planish run``."""
     from planish.arrays import by_names, inputs_from, write_npz
 
-    check_writable(args.output, args.model, args.inputs)
+    check_writable(args.output, args.model.path, args.inputs)
     module = _module(args, say)
     inputs = inputs_from(args.inputs, module.inputs)
     say("running")
@@ -128,12 +132,13 @@ def run(args: Namespace, say: Progress) -> int:
 
 def bench(args: Namespace, say: Progress) -> int:
     """``planish bench``."""
-    from planish.bench import other_runner, profile_steps, time_calls
+    from planish.bench import check_others, other_runner, profile_steps, time_calls
 
-    if args.seconds <= 0:
-        raise TypeCheckError("--seconds must be more than 0")
+    if not 0 < args.seconds < inf:
+        raise TypeCheckError(f"--seconds is {args.seconds}, and must be a time of more than 0")
     against = [name.strip() for name in args.against.split(",") if name.strip()]
-    if against and not is_onnx(args.model):
+    check_others(against)
+    if against and not args.model.is_onnx:
         raise TypeCheckError(
             f"{args.model} is no model that other runtimes can read",
             hint="bench the .onnx file for --against",
@@ -147,7 +152,7 @@ def bench(args: Namespace, say: Progress) -> int:
     }
     for name in against:
         say(f"preparing {name}")
-        runners[name] = other_runner(name, args.model, module.threads, inputs)
+        runners[name] = other_runner(name, args.model.source, module.threads, inputs)
     timings = time_calls(runners, args.seconds, observe=lambda done: say("measuring", done))
     profile: list[StepTime] = []
     limits = None
@@ -179,11 +184,11 @@ def verify(args: Namespace, say: Progress) -> int:
     from planish.verify import check_oracle, onnxruntime_oracle, reference_oracle
     from planish.verify import verify as compare
 
-    check_oracle(args.against, is_onnx(args.model))
+    check_oracle(args.against, args.model.is_onnx)
     if not args.tolerance >= 0:
         raise TypeCheckError(f"--tolerance is {args.tolerance}, and must not be negative")
     target = build.resolve_target(args.target)
-    graph = build.import_graph(args.model, given_dims(args), say)
+    graph = build.import_graph(args.model.source, given_dims(args), say)
 
     def make(g: Graph, optimize: bool) -> Module:
         return build.compile_imported(g, target, args.threads, optimize and not args.no_optimize)
@@ -195,7 +200,7 @@ def verify(args: Namespace, say: Progress) -> int:
     oracle = (
         reference_oracle(graph, inputs)
         if args.against == "reference"
-        else onnxruntime_oracle(args.model, inputs)
+        else onnxruntime_oracle(args.model.source, inputs)
     )
     report = compare(graph, oracle, inputs, make, args.tolerance, say)
     if args.json:
@@ -232,7 +237,7 @@ def show(args: Namespace, say: Progress) -> int:
     refuse_module(args.model)
     say(f"making the stage {args.stage}")
     text = stage_text(
-        args.model,
+        args.model.source,
         args.stage,
         resolve_target(args.target),
         given_dims(args),
@@ -298,7 +303,7 @@ def ops(args: Namespace, say: Progress) -> int:
         return 0
     refuse_module(args.model)
     say("reading the model")
-    found = needs(args.model)
+    found = needs(args.model.source)
     if args.json:
         write_json({"supported": found.supported, **asdict(found)})
     else:
@@ -326,7 +331,7 @@ def _compiled(args: Namespace, say: Progress) -> Module:
 
     refuse_module(args.model)
     return compile(
-        args.model,
+        args.model.source,
         target=args.target,
         dims=given_dims(args),
         threads=args.threads,
@@ -338,7 +343,7 @@ def _compiled(args: Namespace, say: Progress) -> Module:
 
 def _module(args: Namespace, say: Progress) -> Module:
     """The module of a model or module file."""
-    if is_onnx(args.model):
+    if args.model.is_onnx:
         return _compiled(args, say)
     from planish.runtime.file import load
 
@@ -348,24 +353,27 @@ def _module(args: Namespace, say: Progress) -> Module:
             f"{args.model} is already compiled",
             hint="--target, --dim, --log, --no-logs and --no-optimize don't apply",
         )
-    if args.threads is not None and args.threads < 1:
-        raise TypeCheckError(f"threads is {args.threads}, and must be at least 1")
     say(f"loading {args.model}")
-    return load(args.model, args.threads)
+    if isinstance(args.model.source, bytes):
+        raise TypeCheckError(
+            f"{args.model} is a compiled module, which a pipe cannot give",
+            hint="name the .planish file",
+        )
+    return load(args.model.path, args.threads)
 
 
 def _inputs(args: Namespace, module: Module) -> dict[str, Any]:
     """The inputs given, or made up."""
-    from planish.arrays import fitting_sizes, inputs_from, made_up
+    from planish.arrays import inputs_from, usable_inputs
 
     if args.inputs is not None:
         return inputs_from(args.inputs, module.inputs)
-    dims = {} if is_onnx(args.model) else _printed_dims(given_dims(args), module.interface.symbols)
-    sizes = fitting_sizes(module.interface, dims, module.defaults)
+    dims = {} if args.model.is_onnx else _printed_dims(given_dims(args), module.interface.symbols)
+    sizes, inputs = usable_inputs(module, dims)
     if guessed := [f"{name}={size}" for name, size in sizes.items() if name not in dims]:
         names = ", ".join(guessed)
         sys.stderr.write(f"planish: sizes made up: {names} (--dim NAME=N sets one)\n")
-    return made_up(module.inputs, sizes)
+    return inputs
 
 
 def _printed_dims(dims: Mapping[str, int], symbols: Sequence[str]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
@@ -13,27 +14,17 @@ from typing import Any
 import numpy as np
 
 from planish.compiler.errors import ParseError, TypeCheckError
-
-_MANIFEST = b"manifest.json"
-
-
-def is_onnx(path: Path) -> bool:
-    """Whether it is not a module file; those are zips that begin with a manifest."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(30 + len(_MANIFEST))
-            return not (head.startswith(b"PK\3\4") and head.endswith(_MANIFEST))
-    except OSError as error:
-        raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
+from planish.compiler.files import hindrance
+from planish.model_file import ModelFile
 
 
-def refuse_module(path: Path) -> None:
-    """An error if a path is not to a model but to a module.
+def refuse_module(model: ModelFile) -> None:
+    """An error if it is not a model but a module.
 
     Errors: TypeCheckError.
     """
-    if not is_onnx(path):
-        raise TypeCheckError(f"{path} is already compiled", hint="give the .onnx file")
+    if not model.is_onnx:
+        raise TypeCheckError(f"{model} is already compiled", hint="give the .onnx file")
 
 
 def given_dims(args: Namespace) -> dict[str, int]:
@@ -53,12 +44,10 @@ def check_writable(path: Path, *read: Path) -> None:
 
     It must be none of those that are read, by whatever name.
     """
-    if path.is_dir():
-        raise ParseError(f"{path} cannot be written: Is a directory")
-    if not path.parent.is_dir():
-        raise ParseError(f"{path} cannot be written: No such file or directory")
+    if reason := hindrance(path):
+        raise ParseError(f"{path} cannot be written: {reason}")
     for other in read:
-        if path.exists() and other.exists() and path.samefile(other):
+        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise ParseError(
                 f"{path} cannot be written: it is what is read", hint="give -o another name"
             )
@@ -90,6 +79,14 @@ def write(text: str) -> None:
 def write_json(value: Mapping[str, Any]) -> None:
     """Print JSON; what it has no number for is null."""
     write(json.dumps(_finite(value), indent=1, default=_plain, allow_nan=False))
+
+
+def error_json(error: Exception) -> str:
+    """An error as JSON: its class, its parts and the whole text."""
+    parts = ("message", "op", "node", "span", "hint")
+    facts = {"class": type(error).__name__, **{p: getattr(error, p, None) for p in parts}}
+    facts["message"] = facts["message"] or str(error)
+    return json.dumps({"error": {**facts, "text": str(error)}}, indent=1)
 
 
 def _finite(value: Any) -> Any:

@@ -196,7 +196,7 @@ def own_operators() -> tuple[OwnOperator, ...]:
 # --------------------------------------------------------------------------------- of a model
 
 
-def needs(path: Path) -> Needs:
+def needs(source: Path | bytes) -> Needs:
     """What a model needs.
 
     Errors: ParseError or ImportModelError if it cannot be read at all.
@@ -205,11 +205,11 @@ def needs(path: Path) -> Needs:
     from planish.compiler.frontends.onnx.protos import load
 
     load_handlers()
-    model = load(path)
+    model = load(source)
     census = _Census(model)
     census.count(model.graph.node, census.opsets)
     try:
-        import_model(path)
+        import_model(source)
         error = ""
     except PlanishError as found:
         error = str(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from planish.compiler.errors import ScheduleError, TypeCheckError
+from planish.compiler.given import as_number, as_path, as_sizes
 from planish.version import __version__
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SHIPPED: Final = Path(__file__).parent / "tuning_logs"
 UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+LONGEST: Final = 1e9  # seconds: thirty years
 TIMES: Final = 16  # that a loop's body counts where only data tells how often it runs
 
 
@@ -136,14 +138,15 @@ def seconds_of(budget: str | float) -> float:
 
     Errors: TypeCheckError for anything else.
     """
-    if isinstance(budget, int | float) and not isinstance(budget, bool) and budget > 0:
+    if isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget < LONGEST:
         return float(budget)
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None
-    if found is None or float(found[1]) <= 0:
+    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not 0 < seconds < LONGEST:
         raise TypeCheckError(
             f"the budget {budget!r} is no time", op="tune", hint="such as 90s, 10m or 2h"
         )
-    return float(found[1]) * UNITS[found[2]]
+    return seconds
 
 
 def tune(
@@ -178,6 +181,12 @@ def tune(
     from planish.build import import_graph, resolve_target
 
     seconds = seconds_of(budget)
+    log = as_path(log, "tune")
+    dims, sizes = as_sizes(dims, "dims", "tune"), as_sizes(sizes, "sizes", "tune")
+    threads = None if threads is None else as_number(threads, "threads", "tune", least=1)
+    for name, least in (("trials", 1), ("seed", 0), ("batch", 1)):
+        if options.get(name) is not None:
+            options[name] = as_number(options[name], name, "tune", least)
     found = resolve_target(target)
     if found.missing or not found.scheduled:
         raise TypeCheckError(

@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,10 @@ def tune(args: Namespace, say: Progress) -> int:
     from planish.tuning import seconds_of, tune
 
     refuse_module(args.model)
-    if args.trials is not None and args.trials < 1:
-        raise TypeCheckError(f"trials is {args.trials}, and must be at least 1")
+    if args.target_speed is not None and not 0 < args.target_speed < inf:
+        raise TypeCheckError(
+            f"--target-speed is {args.target_speed}, and must be a time of more than 0"
+        )
     budget = seconds_of(args.budget)
     told = time.monotonic()
 
@@ -41,7 +44,7 @@ def tune(args: Namespace, say: Progress) -> int:
 
     say("reading the model")
     found = tune(
-        args.model,
+        args.model.source,
         args.budget,
         args.log,
         args.target,

@@ -73,14 +73,14 @@ def compare(name: str, found: Array, wanted: Array, tolerance: float) -> Differe
     return Difference(name, error, error <= tolerance)
 
 
-def onnxruntime_oracle(model: Path, inputs: Mapping[str, Array]) -> Oracle:
+def onnxruntime_oracle(model: Path | bytes, inputs: Mapping[str, Array]) -> Oracle:
     """Values of a model by their ONNX names, as ONNX Runtime computes them."""
     import onnx
 
     from planish.bench import onnx_outputs, onnx_session
 
     def values(names: Iterable[str]) -> dict[str, Array]:
-        proto = onnx.load(str(model))
+        proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
         own = [o.name for o in proto.graph.output]
         made = {o for node in proto.graph.node for o in node.output if o}
         extra = [n for n in names if n in made and n not in own]

@@ -6,6 +6,8 @@ LLVM could use by itself are turned off, so that a module file can say what a ma
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -206,16 +208,27 @@ def parse_llvm(text: str, options: list[str]) -> Llvm:
     if not given:
         return host()
     triple = given.get("-mtriple", host().triple)
+    if system_of(triple) not in ("", "linux", system_of(host().triple)):
+        raise ParseError(
+            f"{triple} is not Linux, for which alone code is made",
+            op="target",
+            node=text,
+            hint=f"-mtriple={architecture_of(triple)}-linux-gnu",
+        )
     cpu = given.get("-mcpu", "")
-    features = (
-        _attributes(text, given["-mattr"]) if "-mattr" in given else _of_cpu(cpu, triple, text)
-    )
+    if "-mattr" not in given:
+        features = _of_cpu(cpu, triple, text)
+    else:
+        features = _attributes(text, given["-mattr"], architecture_of(triple))
     if not cpu:
         cpu = "x86-64" if architecture_of(triple) == "x86_64" else "generic"
+    if "-mattr" in given:
+        _ask_llvm(cpu, triple, features, text)
     return Llvm(cpu, triple, features)
 
 
-def _attributes(text: str, value: str) -> tuple[str, ...]:
+def _attributes(text: str, value: str, architecture: str) -> tuple[str, ...]:
+    known = CODE_FEATURES.get(architecture)
     out = set()
     for word in value.split(","):
         if not word.startswith("+") or len(word) < 2:
@@ -225,8 +238,48 @@ def _attributes(text: str, value: str) -> tuple[str, ...]:
                 node=text,
                 hint="write -mattr=+avx2,+fma: what is not listed is not used",
             )
+        if known is not None and word[1:] not in known:
+            raise ParseError(
+                f"{word!r} is no feature of {architecture} that code can use",
+                op="target",
+                node=text,
+                hint=f"one of: {' '.join(sorted(known))}",
+            )
         out.add(word[1:])
     return tuple(sorted(out))
+
+
+def _ask_llvm(cpu: str, triple: str, features: tuple[str, ...], text: str) -> None:
+    """Whether LLVM knows a CPU and features that are in no table here.
+
+    Errors: ParseError naming what it does not know.
+    """
+    architecture = architecture_of(triple)
+    listed = cpu in CPUS.get(architecture, ()) or cpu == host().cpu
+    if architecture in CODE_FEATURES and listed:
+        return
+    if said := _complaint(cpu, triple, ",".join(f"+{f}" for f in features)):
+        raise ParseError(f"LLVM says: {said}", op="target", node=text)
+
+
+@cache
+def _complaint(cpu: str, triple: str, features: str) -> str:
+    """What LLVM has against a CPU or features; it writes that to stderr, and goes on."""
+    program = (
+        "import sys, llvmlite.binding as llvm\n"
+        "llvm.initialize_all_targets(), llvm.initialize_all_asmprinters()\n"
+        "target = llvm.Target.from_triple(sys.argv[1])\n"
+        "target.create_target_machine(cpu=sys.argv[2], features=sys.argv[3])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, triple, cpu, features],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # An unknown architecture is an error when code is made.
+    return (done.stderr.splitlines() or [""])[0] if done.returncode == 0 else ""
 
 
 def _of_cpu(cpu: str, triple: str, text: str) -> tuple[str, ...]:
@@ -234,6 +287,14 @@ def _of_cpu(cpu: str, triple: str, text: str) -> tuple[str, ...]:
     if not cpu:
         return tuple(sorted(known.get("generic", ())))
     if cpu not in known:
+        others = [name for name, cpus in CPUS.items() if cpu in cpus]
+        if others:
+            raise ParseError(
+                f"the CPU {cpu!r} is none of {triple}",
+                op="target",
+                node=text,
+                hint=f"add -mtriple={others[0]}-linux-gnu",
+            )
         raise ParseError(
             f"nothing is known of the CPU {cpu!r} of {triple}",
             op="target",

@@ -26,12 +26,14 @@ from errors import (
     bad_operators,
     bad_options,
     bad_usage,
+    wrong_kinds,
 )
 from errors.cases import CASES
 from planish.compiler.errors import InternalError, PlanishError
 
 # Imported for their cases.
 assert all((bad_models, bad_operators, bad_graphs, bad_options, bad_calls, bad_files, bad_usage))
+assert wrong_kinds
 
 TABLE = Path(__file__).parent / "messages.txt"
 HEAD = """\

@@ -287,8 +287,12 @@ def test_threads_of_a_call(build: Callable[..., Module]) -> None:
 
 def test_profile(module: Module) -> None:
     first, second = module.profile({"x": rows(1000)}, repeat=5)
-    assert first.shape == second.shape == (5,)
-    assert first.min() > 0
+    assert first.nanoseconds.shape == second.nanoseconds.shape == (5,)
+    assert first.nanoseconds.min() > 0
+    assert first.best_seconds == first.nanoseconds.min() * 1e-9
+    step = module.interface.steps[1]
+    assert (second.function, second.origin) == (step.function, step.origin)
+    assert repr(second).startswith(f"<{step.function} (")
     assert len(module.profile([rows(10)])) == 2
     with pytest.raises(TypeCheckError):
         module.profile([])

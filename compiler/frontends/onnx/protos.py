@@ -6,19 +6,18 @@ import heapq
 import importlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import onnx
 
 from planish.compiler.errors import ImportModelError, ParseError
+from planish.compiler.files import ZIP, is_module, read_file
+from planish.compiler.given import as_path
 
 from .tensors import text
 
 # protobuf comes with onnx, which does not name this error itself.
 DecodeError: Final[type[Exception]] = importlib.import_module("google.protobuf.message").DecodeError
-
-_ZIP: Final = b"PK\3\4"
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
@@ -36,18 +35,13 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
     else:
         data, what = source, "these bytes are"
         if isinstance(data, (str, os.PathLike)):
-            path = Path(data)
+            path = as_path(data, "compile")
             what = f"{path} is"
-            try:
-                data = path.read_bytes()
-            except OSError as error:
-                raise ParseError(f"{path} cannot be read: {error.strerror or error}") from error
-            except ValueError as error:  # a name that cannot be one
-                raise ParseError(f"{str(path)!r} cannot be read: {error}") from error
-        if bytes(data[:4]) == _ZIP:
-            raise ParseError(
-                f"{what} no ONNX model, but an archive", hint="planish.load reads module files"
-            )
+            data = read_file(path)
+        if bytes(data[:4]) == ZIP:
+            kind = "a compiled module" if is_module(data) else "an archive"
+            hint = "planish.load reads module files" if is_module(data) else None
+            raise ParseError(f"{what} no ONNX model, but {kind}", hint=hint)
         model = onnx.ModelProto()
         try:
             model.ParseFromString(bytes(data))

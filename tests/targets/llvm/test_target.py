@@ -37,6 +37,21 @@ def test_a_target_parses_back(text: str) -> None:
     assert hash(parse_target(str(target))) == hash(target)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llvm -mcpu=core2 -mtriple=x86_64-linux-gnu -mattr=+ssse3",
+        "llvm -mtriple=riscv64-linux-gnu -mattr=+v",
+        "llvm -mtriple=x86_64-unknown-linux-musl -mattr=+avx2,+fma",
+        "llvm -mtriple=aarch64-none-elf",
+    ],
+)
+def test_what_llvm_knows_will_do(text: str) -> None:
+    target = parse_target(text)
+    assert isinstance(target, Llvm)
+    assert target.llvm_machine() is not None
+
+
 def test_the_host_lacks_nothing() -> None:
     here = host()
     assert here.is_host
@@ -69,6 +84,13 @@ def test_the_features_of_cpus_are_known() -> None:
         ("llvm -mcpu=", "'-mcpu=' is no option"),
         ("llvm -mcpu=haswell -mcpu=haswell", "is no option"),
         ("llvm -mattr=avx2", "'avx2' is no feature"),
+        ("llvm -mtriple=x86_64-linux-gnu -mattr=+avx2,+foo", "'.foo' is no feature of x86_64"),
+        ("llvm -mtriple=aarch64-linux-gnu -mattr=+avx2", "'.avx2' is no feature of aarch64"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=cray1 -mattr=+avx2", "'cray1' is not a recognized"),
+        ("llvm -mtriple=riscv64-linux-gnu -mattr=+v,+foo", "'.foo' is not a recognized feature"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=neoverse-n1", "add -mtriple=aarch64-linux-gnu"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver4", "add -mtriple=x86_64-linux-gnu"),
+        ("llvm -mtriple=x86_64-pc-windows-msvc", "not Linux, .*\n.*\n.*-mtriple=x86_64-linux-gnu"),
     ],
 )
 def test_wrong_options(text: str, message: str) -> None:
