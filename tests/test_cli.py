@@ -219,7 +219,7 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("ops") == OK
     text = capsys.readouterr().out
     assert re.search(r"^MatMul +\d+/\d+  own kernel: 1 9 13$", text, re.MULTILINE)
-    assert re.search(r"^ImageDecoder +.*REFUSED: 20 \(", text, re.MULTILINE)
+    assert re.search(r"^ai.onnx.preview.FlexAttention +.*REFUSED: 1 \(", text, re.MULTILINE)
     assert "global_average_pool" in text
     assert run("ops", "--json") == OK
     facts = said(capsys)
@@ -229,7 +229,7 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
     assert softmax["passed"] == {target: softmax["cases"] for target in ("llvm", "interpreter")}
     assert softmax["why"] == ""
     assert by_name["CenterCropPad"]["expanded"] == [18]
-    assert by_name["RegexFullMatch"]["missing"] == [20]
+    assert by_name["ai.onnx.preview.FlexAttention"]["missing"] == [1]
     assert {"name": "relu", "summary": "max(x, 0); NaN stays.", "source": "ONNX Relu-14"} in (
         facts["planish"]
     )
@@ -242,13 +242,23 @@ def test_ops_of_a_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "all of it is supported" in text
 
 
+PREVIEW = "ai.onnx.preview"
+
+
 def test_ops_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a branch, in a function of the model, of a domain without an opset."""
     branch = helper.make_graph(
-        [helper.make_node("RegexFullMatch", ["x"], ["t"], pattern="a")], "then", [], []
+        [helper.make_node("FlexAttention", ["x"] * 3, ["t"], domain=PREVIEW)], "then", [], []
     )
-    body = [helper.make_node("StringSplit", ["a"], ["b"])]
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    body = [helper.make_node("FlexAttention", ["a"] * 3, ["b"], domain=PREVIEW)]
+    opsets = [
+        helper.make_opsetid(name, version)
+        for name, version in ((PREVIEW, 1), ("", 21), ("own", 1))
+    ]
+        helper.make_opsetid(PREVIEW, 1),
+        helper.make_opsetid("", 21),
+        helper.make_opsetid("own", 1),
+    ]
     function = helper.make_function("own", "Parts", ["a"], ["b"], body, opsets)
     nodes = [
         helper.make_node("If", ["c"], ["t"], then_branch=branch, else_branch=branch),
@@ -263,8 +273,7 @@ def test_ops_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run("ops", tmp_path / "m.onnx") == FAILED
     text = capsys.readouterr().out
     for name, what in (
-        ("RegexFullMatch", "NO: not supported"),
-        ("StringSplit", "NO: not supported"),
+        ("ai.onnx.preview.FlexAttention", "NO: not supported"),
         ("own.Parts", "in the model"),
         ("elsewhere.Thing", "NO: the model does not say which opset it uses"),
         ("Nothing", "NO: opset 21 has no such operator"),

@@ -170,10 +170,10 @@ def test_maps_in_files(tmp_path: Path) -> None:
     [
         (ZIPPED.replace('"no", ', ""), "there must be a score for each class"),
         (ZIPPED.replace('"é"]', '"é"], classlabels_int64s = [1, 2]'), "either classlabels_strings"),
-        (NUMBERED.replace("float[n, 3]", "int64[n, 3]"), "are no matrix of f32"),
+        (NUMBERED.replace("float[n, 3]", "int64[n, 3]"), "input 0 is i64.n, 3., which"),
         ("""g (map(string, float) x) => (float[n] y) {
           y = ai.onnx.ml.DictVectorizer<int64_vocabulary = [1]>(x) }""", "the keys are string"),
-        ("g (float[n] x) => (float[n] y) { y = ai.onnx.ml.CastMap(x) }", "not a map"),
+        ("g (float[n] x) => (float[n] y) { y = ai.onnx.ml.CastMap(x) }", "it must not be a tensor"),
         ("g (map(int64, float) x) => (float[n] y) { y = Relu(x) }", "not a tensor"),
         ("g (map(int32, float) x) => (float[n] y) { y = ai.onnx.ml.CastMap(x) }", "another kind"),
         ("""g (float[n, 1] x, bool c) => (seq(map(int64, float)) y) {
