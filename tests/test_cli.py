@@ -252,12 +252,7 @@ def test_ops_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     body = [helper.make_node("FlexAttention", ["a"] * 3, ["b"], domain=PREVIEW)]
     opsets = [
-        helper.make_opsetid(name, version)
-        for name, version in ((PREVIEW, 1), ("", 21), ("own", 1))
-    ]
-        helper.make_opsetid(PREVIEW, 1),
-        helper.make_opsetid("", 21),
-        helper.make_opsetid("own", 1),
+        helper.make_opsetid(name, version) for name, version in ((PREVIEW, 1), ("", 21), ("own", 1))
     ]
     function = helper.make_function("own", "Parts", ["a"], ["b"], body, opsets)
     nodes = [
