@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Cast, Expr, Load, Mul, Var, free_vars
+from planish.compiler.expr.nodes import (
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mul,
+    Var,
+    free_vars,
+    walk,
+)
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
 
@@ -72,6 +82,35 @@ def as_contraction(block: Block) -> Contraction | None:
         tuple(groups["n"]),
         block.reduce,
     )
+
+
+def grouped(c: Contraction, i: Iter) -> int | None:
+    """How many neighbours along an iterator share what one operand has: its group; or None.
+
+    That operand reads the iterator divided by a constant, the other the iterator itself.
+    """
+    for load in (c.left, c.right):
+        quotients = [e for e in walk(*load.indices) if isinstance(e, FloorDiv) and e.lhs is i.var]
+        extent = constant(i.extent)
+        if len(quotients) != 1 or not isinstance(quotients[0].rhs, Const) or extent is None:
+            continue
+        rest = [_without(index, quotients[0]) for index in load.indices]
+        size = int(quotients[0].rhs.value)
+        if size > 1 and extent % size == 0 and i.var not in free_vars(*rest):
+            return size
+    return None
+
+
+def _without(e: Expr, part: Expr) -> Expr:
+    """The expression with 0 in place of a part of it."""
+    return n.transform(e, lambda x: n.const(0, x.dtype) if x is part else None)
+
+
+def is_tileable(c: Contraction, constants: frozenset[str]) -> bool:
+    """Whether there are columns to tile, at least within groups."""
+    if not c.n:
+        return any(grouped(c, i) for i in c.batch)
+    return not reads_along_rows(c, constants)
 
 
 def reads_along_rows(c: Contraction, constants: frozenset[str]) -> bool:

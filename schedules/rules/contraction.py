@@ -23,7 +23,7 @@ from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from .analysis import Contraction, as_contraction, volume
+from .analysis import Contraction, as_contraction, grouped, volume
 from .elementwise import share_loops, stream
 from .tile import Tile, pick_tile
 
@@ -41,6 +41,7 @@ def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Sched
     """The schedule of a function around the contraction ``anchor``."""
     s = inline_permutations(Schedule(func), anchor)
     s = inline_elementwise(s, anchor)
+    s = inline_chains(s, anchor)
     for b in list(ir.blocks(s.func.body)):
         if b.name == anchor:
             break
@@ -195,6 +196,21 @@ def inline_permutations(s: Schedule, anchor: str) -> Schedule:
     return s
 
 
+def inline_chains(s: Schedule, anchor: str) -> Schedule:
+    """Compute each operand in one pass: what only another stage reads, once, is a part of that."""
+    for b in list(ir.blocks(s.func.body)):
+        if b.name == anchor:
+            break
+        if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
+            continue
+        readers = [
+            r.name for r in ir.blocks(s.func.body) for x in ir.reads(r) if x.buffer == b.buffer
+        ]
+        if len(readers) == 1 and readers[0] != anchor and s.block(readers[0]).combiner is None:
+            s = S.inline(s, b.name)
+    return s
+
+
 def inline_elementwise(s: Schedule, anchor: str) -> Schedule:
     """Inline every elementwise stage behind the anchor, but the one that stores the result."""
     seen = False
@@ -214,13 +230,14 @@ def _consumer(s: Schedule, anchor: str) -> str | None:
 
 
 def _divide_phases(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contraction]:
-    """Part an iterator of which the right operand reads the remainder only.
+    """Part an iterator of which one operand reads the remainder or the quotient only.
 
-    These are the phases of a transposed convolution: the quotient becomes rows.
+    These are the phases of a transposed convolution, whose quotient becomes rows, and the groups of
+    a grouped one, whose remainder becomes columns.
     """
     anchor = c.block.name
     for i in c.batch:
-        factor = _phases(c, i)
+        factor = _phases(c, i) or grouped(c, i)
         if factor is None:
             continue
         at = [x.var for x in s.block(anchor).spatial].index(i.var)

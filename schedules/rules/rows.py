@@ -138,7 +138,9 @@ def reduce_row(s: Schedule, name: str, setting: Setting) -> Schedule:
     """Reduce with vectors of partial results, if the reduction walks through memory in order."""
     block = s.block(name)
     used = {v for i in block.reduce for v in n.free_vars(i.binding)}
-    own = [x for x in s.loops(name) if x.var in used]
+    own = [x for x in s.loops(name) if x.var in used and constant(x.extent) != 1]
+    if not own:
+        return s
     while len(own) > 1 and own[-2].body is own[-1]:
         s = L.fuse(s, f"{name}.{own[-2].var.name}", own[-1].var.name)
         fused = f"{own[-2].var.name}_{own[-1].var.name}"

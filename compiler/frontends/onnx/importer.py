@@ -20,7 +20,7 @@ import onnx
 import onnx.defs
 
 from planish.compiler.dtypes import I64
-from planish.compiler.errors import ImportModelError, ParseError, PlanishError, TypeCheckError
+from planish.compiler.errors import ImportModelError, PlanishError, TypeCheckError
 from planish.compiler.expr.nodes import Const, Expr, Var, const
 from planish.compiler.expr.sizes import number, volume
 from planish.compiler.graph.ir import (
@@ -462,7 +462,9 @@ class Importer:
         wanted = [n for n, asked in zip(names, node.output, strict=False) if asked]
         nodes = functions.with_attributes(function, node)
         found = iter(self.run_nodes(nodes, inner, wanted, f"an output of {function.name}"))
-        return [next(found) if asked else None for _, asked in zip(names, node.output, strict=False)]
+        return [
+            next(found) if asked else None for _, asked in zip(names, node.output, strict=False)
+        ]
 
 
 def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportModelError:
@@ -475,9 +477,7 @@ def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportM
     if error.node and error.node != lines[0]:
         lines.append(error.node)
     kind = Parted if isinstance(error, Parted) else ImportModelError
-    return kind(
-        error.message, op=error.op or node.op_type, node="\n".join(lines), hint=error.hint
-    )
+    return kind(error.message, op=error.op or node.op_type, node="\n".join(lines), hint=error.hint)
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
