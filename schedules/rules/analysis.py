@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planish.compiler.dtypes import I8, I16, I32, U8
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import (
     Cast,
@@ -104,6 +105,24 @@ def grouped(c: Contraction, i: Iter) -> int | None:
 def _without(e: Expr, part: Expr) -> Expr:
     """The expression with 0 in place of a part of it."""
     return n.transform(e, lambda x: n.const(0, x.dtype) if x is part else None)
+
+
+def paired_step(c: Contraction) -> int | None:
+    """The right operand's dimension in which two neighbours can be multiplied at once, or None.
+
+    The last iterator of the reduction runs along it through an even number of elements of up to 16
+    bits, and through neighbours of the left operand.
+    """
+    last = c.k[-1]
+    extent = constant(last.extent)
+    if extent is None or extent % 2 or c.block.value.dtype is not I32:
+        return None
+    if any(x.type not in (I8, U8, I16) for x in (c.left, c.right)):
+        return None
+    at = [k for k, i in enumerate(c.right.indices) if last.var in free_vars(i)]
+    if len(at) != 1 or c.right.indices[at[0]] is not last.var:
+        return None
+    return at[0] if lanes_of(last.var, c.left) == 1 else None
 
 
 def is_tileable(c: Contraction, constants: frozenset[str]) -> bool:

@@ -23,7 +23,7 @@ from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from .analysis import Contraction, as_contraction, grouped, volume
+from .analysis import Contraction, as_contraction, grouped, paired_step, volume
 from .elementwise import share_loops, stream
 from .tile import Tile, pick_tile
 
@@ -81,7 +81,11 @@ def _scheduled(
     at = _column(c, cols)
     right = c.right.buffer
     if right in setting.constants and at is not None:
-        s = _panels(s, right, at, tile)
+        if setting.machine.pairs and (step := paired_step(c)) is not None:
+            s = _panels(s, right, at, tile, step)
+            s = I.group(s, c.block.name, c.k[-1].var.name, 2)
+        else:
+            s = _panels(s, right, at, tile)
     elif at is not None and m != 1 and s.func.buffers[right].scope != "register":
         pack = _pick_packing(s, c, at, m, width, setting)
     if pack:
@@ -305,14 +309,21 @@ def _number(e: n.Expr) -> object:
     return str(e) if known is None else known
 
 
-def _panels(s: Schedule, buffer: str, at: int, tile: Tile) -> Schedule:
-    """Keep an operand in panels as wide as the tile: [columns / width, ..., width]."""
+def _panels(s: Schedule, buffer: str, at: int, tile: Tile, pairs: int | None = None) -> Schedule:
+    """Keep an operand in panels as wide as the tile: [columns / width, ..., width].
+
+    With neighbours along the dimension ``pairs`` side by side: [columns / width, ..., width, 2].
+    """
     old, width = s.func.buffers[buffer], tile.width
     others = [k for k in range(len(old.shape)) if k != at]
-    dims = (f"d{at} // {width}", *(f"d{k}" for k in others), f"d{at} % {width}")
+    outer = [f"d{k} // 2" if k == pairs else f"d{k}" for k in others]
+    dims = [f"d{at} // {width}", *outer, f"d{at} % {width}"]
     count = simplify((old.shape[at] + (width - 1)) // width)
-    shape = (_number(count), *(_number(old.shape[k]) for k in others), width)
-    return S.layout(s, buffer, dims, shape)
+    sizes = [simplify(old.shape[k] // 2) if k == pairs else old.shape[k] for k in others]
+    shape = [_number(count), *map(_number, sizes), width]
+    if pairs is not None:
+        dims, shape = [*dims, f"d{pairs} % 2"], [*shape, 2]
+    return S.layout(s, buffer, tuple(dims), tuple(shape))
 
 
 def _tile(

@@ -144,7 +144,8 @@ def reduce_row(s: Schedule, name: str, setting: Setting) -> Schedule:
     while len(own) > 1 and own[-2].body is own[-1]:
         s = L.fuse(s, f"{name}.{own[-2].var.name}", own[-1].var.name)
         fused = f"{own[-2].var.name}_{own[-1].var.name}"
-        own = [*own[:-2], s.loop(f"{name}.{fused}")]
+        names = [*(x.var.name for x in own[:-2]), fused]
+        own = [s.loop(f"{name}.{x}") for x in names]
     last = own[-1]
     loops = s.loops(name)
     if loops[-1] is not last or len(own) > 1:
