@@ -168,12 +168,12 @@ def flatten(s: Schedule, name: str, below: int = 0) -> Schedule:
         a, b = loops[-2], loops[-1]
         if a.body is not b or a.kind != "serial" or b.kind != "serial":
             return s
-        if not _walks_on(s, s.block(name), a, b):
+        if not walks_on(s, s.block(name), a, b):
             return s
         s = L.fuse(s, f"{name}.{a.var.name}", b.var.name)
 
 
-def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
+def walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
     """Whether stepping ``a`` moves every access as far as running through all of ``b`` does."""
     known = ranges(s.func, s.loops(block.name))
     values = block.bindings
