@@ -1,4 +1,4 @@
-# make env | test | lint | demo | bench | docs | conformance | fuzz | long | clean.  PYTHON=... picks another interpreter.
+# make env | test | lint | demo | bench | docs | conformance | fuzz | long | models | clean.  PYTHON=... picks another interpreter.
 
 new_enough := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest
 
-.PHONY: env test lint demo bench docs conformance fuzz long clean
+.PHONY: env test lint demo bench docs conformance fuzz long models clean
 
 env: $(VENV)/installed
 
@@ -60,6 +60,12 @@ fuzz: env
 
 long: env
 	HYPOTHESIS_PROFILE=ci $(PYTEST) -m long
+
+# Every pretrained network that RECIPES makes: is it right, how fast is it? NAMES: which, if not all.
+RECIPES ?= ../shared/models/real.py
+NAMES ?=
+models: env
+	$(RUN) benchmarks/pretrained.py $(RECIPES) $(NAMES) --threads $(THREADS) --update
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -15,7 +15,10 @@ from typing import Final
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """A level of vector instructions: the features that make it, and what it offers."""
+    """A level of vector instructions: the features that make it, and what it offers.
+
+    ``pairs``: products of 16-bit integers are added up in pairs, in lanes of 32 bits.
+    """
 
     name: str
     architectures: tuple[str, ...]
@@ -23,14 +26,21 @@ class InstructionSet:
     vector_bytes: int
     vector_registers: int
     fma: bool
+    pairs: bool = False
 
 
 # The first that an architecture and its features fulfil.
 INSTRUCTION_SETS: Final = (
     InstructionSet(
-        "avx512", ("x86_64",), ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"), 64, 32, True
+        "avx512",
+        ("x86_64",),
+        ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"),
+        64,
+        32,
+        True,
+        pairs=True,
     ),
-    InstructionSet("avx2", ("x86_64",), ("avx2", "fma"), 32, 16, True),
+    InstructionSet("avx2", ("x86_64",), ("avx2", "fma"), 32, 16, True, pairs=True),
     InstructionSet("generic", ("x86_64",), (), 16, 16, False),
     InstructionSet("neon", ("aarch64", "arm64"), ("neon",), 16, 32, True),
     InstructionSet("generic", (), (), 16, 16, False),
@@ -49,6 +59,7 @@ class Machine:
     l2_bytes: int = 512 << 10
     l3_bytes: int = 8 << 20
     cores: int = 1
+    pairs: bool = False
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in a vector register."""
@@ -67,14 +78,18 @@ def instruction_set(architecture: str, features: frozenset[str]) -> InstructionS
 def machine_with(architecture: str, features: frozenset[str]) -> Machine:
     """A machine of which only the instructions are known."""
     isa = instruction_set(architecture, features)
-    return Machine(isa.name, isa.vector_bytes, isa.vector_registers, isa.fma, cores=4)
+    return Machine(
+        isa.name, isa.vector_bytes, isa.vector_registers, isa.fma, cores=4, pairs=isa.pairs
+    )
 
 
 def host_machine(architecture: str, features: frozenset[str]) -> Machine:
     """The machine at hand, restricted to these features."""
     isa = instruction_set(architecture, features)
     l1, l2, l3 = cache_bytes()
-    return Machine(isa.name, isa.vector_bytes, isa.vector_registers, isa.fma, l1, l2, l3, cores())
+    return Machine(
+        isa.name, isa.vector_bytes, isa.vector_registers, isa.fma, l1, l2, l3, cores(), isa.pairs
+    )
 
 
 def cores() -> int:

@@ -19,6 +19,7 @@ import harness
 import kernels
 import layer
 import networks
+import pretrained
 import start
 
 
@@ -48,6 +49,47 @@ def test_models(folder: Path) -> None:
     assert result["error"] < 1e-5
     assert len(result["peers"]["planish"]["rounds"]) == 7
     assert result["noise"]["low"] <= result["noise"]["median"] <= result["noise"]["high"]
+
+
+RECIPES = """
+import numpy as np
+from layer import write
+
+class Store:
+    def __init__(self, cache, offline): assert offline
+
+class Sample:
+    def __init__(self, *all): self.path, self.inputs, self.right = all
+    def answer(self, run): return self.right and bool(run(self.inputs)), "so many words"
+
+def load(name, folder, store):
+    write(folder)
+    with np.load(folder / "in.npz") as file:
+        return Sample(folder / "model.onnx", dict(file), name == "good")
+
+RECIPES = {"good": None, "bad": None}
+"""
+
+
+def test_pretrained(tmp_path: Path) -> None:
+    """A network that is right and one that is not, in one table."""
+    pytest.importorskip("onnxruntime")
+    recipes = tmp_path / "recipes.py"
+    examples = str(harness.ROOT / "examples")
+    recipes.write_text(f"import sys\nsys.path.insert(0, {examples!r})\n{RECIPES}")
+    command = [sys.executable, str(harness.ROOT / "benchmarks" / "pretrained.py"), str(recipes)]
+    command += ["--offline", "--threads", "1", "--rounds", "2", "--seconds", "0.01"]
+    command += ["--json", str(tmp_path / "out.json")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=harness.environment()
+    )
+    assert done.returncode == 1, done.stderr
+    assert "| good | yes |" in done.stdout
+    assert "| bad | **no** |" in done.stdout
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert results["good"]["said"] == "so many words"
+    assert results["good"]["peak_mb"] > 10
+    assert pretrained.report({"bad": {"machine": "m", "failed": "it did"}}).count("it did") == 1
 
 
 def test_kernels(tmp_path: Path) -> None:

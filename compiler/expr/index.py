@@ -271,7 +271,7 @@ def _recombined(x: Linear, known: Facts) -> Linear | None:
             out = x - k.times(Linear({f: 1})) + k.times(spelled)
             terms, divided = _weight(out)
             # As many terms, of which some are divided still, have bounds that are less sharp.
-            if terms < len(x.terms) or (not divided and terms == len(x.terms)):
+            if terms < len(x.terms) or not divided:
                 return out
     return None
 

@@ -127,6 +127,20 @@ def _channels(op: Any, perm: Perm) -> Op | None:
     return replace(op, channels_last=channel == rank - 1)  # type: ignore[no-any-return]
 
 
+@_same_axes
+def _scaled(op: Any, perm: Perm) -> Op | None:
+    """Scales along an axis, or one for all; those of blocks have the operand's axes themselves."""
+    if op.block:
+        return None
+    rank = len(perm)
+    return replace(op, axis=perm[op.axis]) if -rank <= op.axis < rank else op  # type: ignore[no-any-return]
+
+
+def _whole(op: Any, perm: Perm) -> Renamed:
+    """What is found in all elements, in any order."""
+    return op, ()
+
+
 def _reduce(op: Any, perm: Perm) -> Renamed:
     rank = len(perm)
     gone = tuple(sorted(perm[a] for a in op.over(rank)))
@@ -163,6 +177,8 @@ _CHANGES: Final[dict[str, Callable[[Any, Perm], Renamed]]] = {
         ),
         _reduce,
     ),
+    **dict.fromkeys(("quantize", "dequantize"), _scaled),
+    "quantization_range": _whole,
     "argmax": _arg,
     "argmin": _arg,
 }

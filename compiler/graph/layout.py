@@ -296,7 +296,7 @@ class _Sinking:
 
 # Operators of which only the first operand has the axes of the result.
 _DATA_FIRST: Final = frozenset({
-    "pad", "layer_norm", "rms_norm", "batch_norm", "gather", "resize",
+    "pad", "layer_norm", "rms_norm", "batch_norm", "gather", "resize", "quantize", "dequantize",
 })  # fmt: skip
 
 

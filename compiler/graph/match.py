@@ -20,6 +20,7 @@ from .dce import eliminate_dead
 from .ir import Array, Graph, GraphBuilder, Node, Replacement, TensorType, Value, rewrite
 
 ELEMENTWISE: Final = "elementwise"  # stands for the names of all such operators
+_PLAIN: Final = ("where", "cast", "pow", "requantize")
 ROUNDS: Final = 500  # before rules count as not settling
 
 
@@ -133,7 +134,7 @@ class Rules:
 
 def is_elementwise(op: Op) -> bool:
     """Whether elements of the result come from the elements at the same places, broadcast."""
-    return isinstance(op, Unary | Binary) or op.name in ("where", "cast", "pow")
+    return isinstance(op, Unary | Binary) or op.name in _PLAIN
 
 
 def same_shape(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

@@ -19,7 +19,8 @@ from .ir import Content, Graph, GraphBuilder, Node, TensorType, Value
 def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     """The graph after ``change``, with its subgraphs changed before, the innermost first.
 
-    ``change`` keeps a graph's inputs, and number and types of its outputs.
+    ``change`` keeps a graph's inputs, and number and types of its outputs. Conditions that it adds
+    to a loop's body hold around it too; those of a branch are checked when it runs.
     """
     nodes = [_changed(node, change) for node in graph.nodes]
     if all(a is b for a, b in zip(nodes, graph.nodes, strict=True)):
@@ -27,6 +28,7 @@ def everywhere(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     found = {
         c: g.reasons.get(c, "")
         for node in nodes
+        if not node.op.chooses
         for g in node.op.graphs.values()
         for c in g.constraints
         if node.op.inside.isdisjoint(free_vars(c))

@@ -124,6 +124,11 @@ class Op:
         """Symbols that have a value in the operator's subgraphs only, or another one there."""
         return frozenset(v for g in self.graphs.values() for n in g.nodes for v in n.op.binds)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether a subgraph may not run at all."""
+        return False
+
     def bound(self, outputs: tuple[Array, ...]) -> dict[Var, int]:
         """The values of the symbols that the operator binds, by what it gave."""
         return {}

@@ -47,6 +47,10 @@ class If(Op):
     def binds(self) -> tuple[Var, ...]:
         return variables(self.symbols)
 
+    @property
+    def chooses(self) -> bool:
+        return True
+
     def bound(self, outputs: tuple[Array, ...]) -> dict[Var, int]:
         types = self._joined()
         return sizes_of(self.binds, types, outputs)
@@ -80,10 +84,6 @@ class If(Op):
             for v, given in zip(graph.inputs, inputs, strict=True):
                 if not _same(v.type, given):
                     raise self.fail(f"an input is {given}, and a branch takes {v.type}")
-            hidden = frozenset(bound_in(graph))
-            for needed in graph.constraints:
-                if hidden.isdisjoint(free_vars(needed)):
-                    assume(needed)
         first, second = (len(g.outputs) for g in self.branches)
         if first != second:
             raise self.fail(f"branches give {first} and {second} values")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace as replace_fields
 
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Expr, Var
+from planish.compiler.expr.nodes import Expr, Var, free_vars
 from planish.compiler.expr.simplify import simplify
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Iter, Loop, Stmt
@@ -107,6 +108,55 @@ def merge(s: Schedule, name: str, first: str, second: str) -> Schedule:
     iters = tuple(whole if i.var is a.var else i for i in moved.iters if i.var is not b.var)
     body = replace(body, moved, _updated(moved, iters, lambda e: n.substitute(e, values)))
     return s.with_body(replace(s.func.body, outer, Loop(var, extent, body)))
+
+
+@move
+def group(s: Schedule, name: str, iterator: str, count: int) -> Schedule:
+    """Make one iteration of ``count`` of a reduction's, which adds up so many values first.
+
+    Instructions that add up several products at once do that.
+
+    Legal if: the block sums integers, whose sums are the same in any order, the count divides the
+    extent, and the iterator is bound to a serial loop of the block's own that runs through it.
+
+    Before:
+        def f(x: i16[8], w: i16[8], *, C: i32[4]):
+            for i in serial(4):
+                for k in serial(8):
+                    with block("C", i=spatial(4, i), k=reduce(8, k), init=i32(0)):
+                        C[i] += cast(x[k], i32) * cast(w[k], i32)
+    Move:
+        group("C", "k", 2)
+    After:
+        def f(x: i16[8], w: i16[8], *, C: i32[4]):
+            for i in serial(4):
+                for k in serial(4):
+                    with block("C", i=spatial(4, i), k=reduce(4, k), init=i32(0)):
+                        C[i] += (cast(x[k * 2], i32) * cast(w[k * 2], i32)
+                                 + cast(x[k * 2 + 1], i32) * cast(w[k * 2 + 1], i32))
+    """
+    loops, block = s.nest(name)
+    old = _iterator(block, iterator)
+    loop = _own_loop(s, loops, block, old)
+    if block.combiner != "sum" or not block.value.dtype.is_int or old.kind != "reduce":
+        raise ScheduleError(f"{iterator} does not sum integers", node=show_loop(loop))
+    if loop.var in free_vars(block.where):
+        raise ScheduleError(f"a condition depends on {loop.var.name}", node=show_loop(loop))
+    known = ranges(s.func, ())
+    if count < 1 or simplify(old.extent % count, known) is not n.const(0, I64):
+        raise ScheduleError(f"{count} does not divide {old.extent}", node=show_loop(loop))
+    extent = simplify(old.extent // count, known)
+    short = replace_fields(old, extent=extent)
+    iters = tuple(short if i is old else i for i in block.iters)
+    known = iterator_ranges(s.func, block.with_(iters=iters))
+    value: Expr | None = None
+    for k in range(count):
+        place = {old.var: simplify(old.var * count + k, known)}
+        term = simplify(n.substitute(block.value, place), known)
+        value = term if value is None else value + term
+    assert value is not None
+    body = replace(loop.body, block, block.with_(iters=iters, value=value))
+    return s.with_body(replace(s.func.body, loop, loop.with_(extent=extent, body=body)))
 
 
 def _iterator(block: Block, name: str) -> Iter:

@@ -13,7 +13,7 @@ from planish.schedules.choices import Choices, Setting
 from planish.schedules.schedule import Schedule
 
 from . import windows
-from .analysis import as_contraction, is_stages, reads_along_rows, reductions
+from .analysis import as_contraction, is_stages, is_tileable, reductions
 from .attention import contractions, schedule_attention
 from .contraction import schedule_contraction
 from .elementwise import schedule_elementwise
@@ -75,7 +75,7 @@ def _of_stages(func: Function, setting: Setting) -> Iterator[tuple[str, Rule]]:
         return
     for b in reducing:
         c = as_contraction(b)
-        if c is not None and c.n and not reads_along_rows(c, setting.constants):
+        if c is not None and is_tileable(c, setting.constants):
             yield "contraction", partial(schedule_contraction, anchor=b.name)
             return
     if len(reducing) == 1 and windows.fits(reducing[0]):

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planish.compiler.dtypes import I8, I16, I32, U8
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Cast, Expr, Load, Mul, Var, free_vars
+from planish.compiler.expr.nodes import (
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mul,
+    Var,
+    free_vars,
+    walk,
+)
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
 
@@ -72,6 +83,53 @@ def as_contraction(block: Block) -> Contraction | None:
         tuple(groups["n"]),
         block.reduce,
     )
+
+
+def grouped(c: Contraction, i: Iter) -> int | None:
+    """How many neighbours along an iterator share what one operand has: its group; or None.
+
+    That operand reads the iterator divided by a constant, the other the iterator itself.
+    """
+    for load in (c.left, c.right):
+        quotients = [e for e in walk(*load.indices) if isinstance(e, FloorDiv) and e.lhs is i.var]
+        extent = constant(i.extent)
+        if len(quotients) != 1 or not isinstance(quotients[0].rhs, Const) or extent is None:
+            continue
+        rest = [_without(index, quotients[0]) for index in load.indices]
+        size = int(quotients[0].rhs.value)
+        if size > 1 and extent % size == 0 and i.var not in free_vars(*rest):
+            return size
+    return None
+
+
+def _without(e: Expr, part: Expr) -> Expr:
+    """The expression with 0 in place of a part of it."""
+    return n.transform(e, lambda x: n.const(0, x.dtype) if x is part else None)
+
+
+def paired_step(c: Contraction) -> int | None:
+    """The right operand's dimension in which two neighbours can be multiplied at once, or None.
+
+    The last iterator of the reduction runs along it through an even number of elements of up to 16
+    bits, and through neighbours of the left operand.
+    """
+    last = c.k[-1]
+    extent = constant(last.extent)
+    if extent is None or extent % 2 or c.block.value.dtype is not I32:
+        return None
+    if any(x.type not in (I8, U8, I16) for x in (c.left, c.right)):
+        return None
+    at = [k for k, i in enumerate(c.right.indices) if last.var in free_vars(i)]
+    if len(at) != 1 or c.right.indices[at[0]] is not last.var:
+        return None
+    return at[0] if lanes_of(last.var, c.left) == 1 else None
+
+
+def is_tileable(c: Contraction, constants: frozenset[str]) -> bool:
+    """Whether there are columns to tile, at least within groups."""
+    if not c.n:
+        return any(grouped(c, i) for i in c.batch)
+    return not reads_along_rows(c, constants)
 
 
 def reads_along_rows(c: Contraction, constants: frozenset[str]) -> bool:

@@ -23,7 +23,7 @@ from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
 from planish.schedules.schedule import Schedule
 
-from .analysis import Contraction, as_contraction, volume
+from .analysis import Contraction, as_contraction, grouped, paired_step, volume
 from .elementwise import share_loops, stream
 from .tile import Tile, pick_tile
 
@@ -41,6 +41,7 @@ def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Sched
     """The schedule of a function around the contraction ``anchor``."""
     s = inline_permutations(Schedule(func), anchor)
     s = inline_elementwise(s, anchor)
+    s = inline_chains(s, anchor)
     for b in list(ir.blocks(s.func.body)):
         if b.name == anchor:
             break
@@ -80,7 +81,11 @@ def _scheduled(
     at = _column(c, cols)
     right = c.right.buffer
     if right in setting.constants and at is not None:
-        s = _panels(s, right, at, tile)
+        if setting.machine.pairs and (step := paired_step(c)) is not None:
+            s = _panels(s, right, at, tile, step)
+            s = I.group(s, c.block.name, c.k[-1].var.name, 2)
+        else:
+            s = _panels(s, right, at, tile)
     elif at is not None and m != 1 and s.func.buffers[right].scope != "register":
         pack = _pick_packing(s, c, at, m, width, setting)
     if pack:
@@ -195,6 +200,21 @@ def inline_permutations(s: Schedule, anchor: str) -> Schedule:
     return s
 
 
+def inline_chains(s: Schedule, anchor: str) -> Schedule:
+    """Compute each operand in one pass: what only another stage reads, once, is a part of that."""
+    for b in list(ir.blocks(s.func.body)):
+        if b.name == anchor:
+            break
+        if b.combiner is not None or s.func.buffers[b.buffer].scope == "param":
+            continue
+        readers = [
+            r.name for r in ir.blocks(s.func.body) for x in ir.reads(r) if x.buffer == b.buffer
+        ]
+        if len(readers) == 1 and readers[0] != anchor and s.block(readers[0]).combiner is None:
+            s = S.inline(s, b.name)
+    return s
+
+
 def inline_elementwise(s: Schedule, anchor: str) -> Schedule:
     """Inline every elementwise stage behind the anchor, but the one that stores the result."""
     seen = False
@@ -214,13 +234,14 @@ def _consumer(s: Schedule, anchor: str) -> str | None:
 
 
 def _divide_phases(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contraction]:
-    """Part an iterator of which the right operand reads the remainder only.
+    """Part an iterator of which one operand reads the remainder or the quotient only.
 
-    These are the phases of a transposed convolution: the quotient becomes rows.
+    These are the phases of a transposed convolution, whose quotient becomes rows, and the groups of
+    a grouped one, whose remainder becomes columns.
     """
     anchor = c.block.name
     for i in c.batch:
-        factor = _phases(c, i)
+        factor = _phases(c, i) or grouped(c, i)
         if factor is None:
             continue
         at = [x.var for x in s.block(anchor).spatial].index(i.var)
@@ -288,14 +309,21 @@ def _number(e: n.Expr) -> object:
     return str(e) if known is None else known
 
 
-def _panels(s: Schedule, buffer: str, at: int, tile: Tile) -> Schedule:
-    """Keep an operand in panels as wide as the tile: [columns / width, ..., width]."""
+def _panels(s: Schedule, buffer: str, at: int, tile: Tile, pairs: int | None = None) -> Schedule:
+    """Keep an operand in panels as wide as the tile: [columns / width, ..., width].
+
+    With neighbours along the dimension ``pairs`` side by side: [columns / width, ..., width, 2].
+    """
     old, width = s.func.buffers[buffer], tile.width
     others = [k for k in range(len(old.shape)) if k != at]
-    dims = (f"d{at} // {width}", *(f"d{k}" for k in others), f"d{at} % {width}")
+    outer = [f"d{k} // 2" if k == pairs else f"d{k}" for k in others]
+    dims = [f"d{at} // {width}", *outer, f"d{at} % {width}"]
     count = simplify((old.shape[at] + (width - 1)) // width)
-    shape = (_number(count), *(_number(old.shape[k]) for k in others), width)
-    return S.layout(s, buffer, dims, shape)
+    sizes = [simplify(old.shape[k] // 2) if k == pairs else old.shape[k] for k in others]
+    shape = [_number(count), *map(_number, sizes), width]
+    if pairs is not None:
+        dims, shape = [*dims, f"d{pairs} % 2"], [*shape, 2]
+    return S.layout(s, buffer, tuple(dims), tuple(shape))
 
 
 def _tile(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planish.compiler.errors import ScheduleError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.linear import linear
 from planish.compiler.expr.simplify import simplify
@@ -72,15 +73,31 @@ def stream(s: Schedule, name: str, setting: Setting, below: int = 0) -> Schedule
 def share_loops(
     s: Schedule, name: str, outer: Sequence[str], told: int, setting: Setting
 ) -> Schedule:
-    """Make one parallel loop of some of a block's outer loops: estimated, so many as are told."""
+    """Make one parallel loop of some of a block's outer loops: estimated, so many as are told.
+
+    Where those together are not known to be independent, fewer.
+    """
+    while told > 1 and _shared(s, name, outer[:told]) is None:
+        told -= 1
     depth = setting.pick("parallel", range(len(outer) + 1), told)
     if not depth:
         return s
-    loop, *more = outer[:depth]
-    for inner in more:
-        s = L.fuse(s, f"{name}.{loop}", inner)
-        loop = f"{loop}_{inner}"
-    return L.parallel(s, f"{name}.{loop}")
+    shared = _shared(s, name, outer[:depth])
+    if shared is None:
+        raise ScheduleError(f"the outer loops of {name} depend on each other", op="parallel")
+    return shared
+
+
+def _shared(s: Schedule, name: str, outer: Sequence[str]) -> Schedule | None:
+    """These loops as a parallel one, if that is legal."""
+    loop, *more = outer
+    try:
+        for inner in more:
+            s = L.fuse(s, f"{name}.{loop}", inner)
+            loop = f"{loop}_{inner}"
+        return L.parallel(s, f"{name}.{loop}")
+    except ScheduleError:
+        return None
 
 
 def past_caches(s: Schedule, name: str, setting: Setting) -> Schedule:
@@ -151,12 +168,12 @@ def flatten(s: Schedule, name: str, below: int = 0) -> Schedule:
         a, b = loops[-2], loops[-1]
         if a.body is not b or a.kind != "serial" or b.kind != "serial":
             return s
-        if not _walks_on(s, s.block(name), a, b):
+        if not walks_on(s, s.block(name), a, b):
             return s
         s = L.fuse(s, f"{name}.{a.var.name}", b.var.name)
 
 
-def _walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
+def walks_on(s: Schedule, block: Block, a: Loop, b: Loop) -> bool:
     """Whether stepping ``a`` moves every access as far as running through all of ``b`` does."""
     known = ranges(s.func, s.loops(block.name))
     values = block.bindings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planish.compiler.expr import nodes as n
 from planish.compiler.loop import ir
-from planish.compiler.loop.ir import Block, Function, constant
+from planish.compiler.loop.ir import Block, Function, Loop, constant
 from planish.schedules.choices import Setting
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import reductions as R
@@ -25,6 +25,7 @@ from .elementwise import (
     past_caches,
     share_loops,
     vector_innermost,
+    walks_on,
 )
 
 CHAINS = 4  # independent vectors of partial results: enough to hide the latency of one addition
@@ -138,15 +139,10 @@ def reduce_row(s: Schedule, name: str, setting: Setting) -> Schedule:
     """Reduce with vectors of partial results, if the reduction walks through memory in order."""
     block = s.block(name)
     used = {v for i in block.reduce for v in n.free_vars(i.binding)}
-    own = [x for x in s.loops(name) if x.var in used]
-    while len(own) > 1 and own[-2].body is own[-1]:
-        s = L.fuse(s, f"{name}.{own[-2].var.name}", own[-1].var.name)
-        fused = f"{own[-2].var.name}_{own[-1].var.name}"
-        own = [*own[:-2], s.loop(f"{name}.{fused}")]
-    last = own[-1]
-    loops = s.loops(name)
-    if loops[-1] is not last or len(own) > 1:
+    s, own = _runs(s, name, [x.var.name for x in s.loops(name) if x.var in used])
+    if not own or s.loops(name)[-1] is not own[-1]:
         return s
+    last = own[-1]
     lanes = lanes_for(s, name, setting.machine)
     extent = constant(last.extent)
     if extent is not None and extent < 2 * lanes:
@@ -165,3 +161,18 @@ def reduce_row(s: Schedule, name: str, setting: Setting) -> Schedule:
         s = L.unroll(s, f"{target}.{var}_1_0")
         s = L.vectorize(s, f"{target}.{var}_1_1")
     return s
+
+
+def _runs(s: Schedule, name: str, loops: list[str]) -> tuple[Schedule, list[Loop]]:
+    """The reducing loops, the innermost made one as long as every access walks on through memory.
+
+    Loops of one iteration are a part of any other.
+    """
+    while len(loops) > 1:
+        a, b = (s.loop(f"{name}.{x}") for x in loops[-2:])
+        single = constant(a.extent) == 1 or constant(b.extent) == 1
+        if a.body is not b or not (single or walks_on(s, s.block(name), a, b)):
+            break
+        s = L.fuse(s, f"{name}.{loops[-2]}", loops[-1])
+        loops = [*loops[:-2], f"{loops[-2]}_{loops[-1]}"]
+    return s, [s.loop(f"{name}.{x}") for x in loops]

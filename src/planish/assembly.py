@@ -208,7 +208,8 @@ class _Assembly:
             steps, size = _Assembly(graph, self.common, known, open).steps()
             parts.append(steps)
             sizes.append(size)
-        size = simplify(reduce(n.maximum, sizes))
+        # Where a branch does not run its sizes may be anything.
+        size = simplify(reduce(n.maximum, sizes, n.as_expr(0)))
         if isinstance(op, Loop):
             size = simplify(size + LOOP_BYTES)
         return Inner(op, node.inputs, node.outputs, tuple(parts), size, _origin(node))

@@ -16,7 +16,7 @@ from planish.compiler.loop.te import COMBINERS
 from .builder import Builder
 from .expressions import Scope
 from .isa import Isa
-from .memory import Memory
+from .pairs import Pairs
 from .values import Val, constant, first_lanes
 
 _COMBINE: Final[dict[str, type[n.Binary]]] = {
@@ -27,7 +27,7 @@ _COMBINE: Final[dict[str, type[n.Binary]]] = {
 }
 
 
-class Blocks(Memory):
+class Blocks(Pairs):
     """Emits blocks."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Blocks(Memory):
         if s.combiner == "sum" and isinstance(value, Mul) and value.dtype.is_float:
             out = self.accumulate(self.value(value.lhs), self.value(value.rhs), acc)
         else:
-            v = self.value(value)
+            v = self.pairs(value) or self.value(value)
             lanes = max(acc.lanes, v.lanes)
             acc, v = self.widen(acc, lanes), self.widen(v, lanes)
             out = self.binary(_COMBINE[s.combiner], acc, v)

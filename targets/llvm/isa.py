@@ -24,6 +24,11 @@ _USUAL: Final[dict[str, frozenset[str]]] = {
     "neon": frozenset({"neon"}),
 }
 
+# By lanes of the result.
+_PAIRS: Final = {
+    4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Isa:
@@ -59,6 +64,12 @@ class Isa:
     def halves(self) -> bool:
         """Whether there are conversions of float16."""
         return self._has("f16c")
+
+    def pairs(self, lanes: int) -> str | None:
+        """The intrinsic that multiplies 2 * ``lanes`` i16 and adds neighbours up in i32."""
+        if not self.name.startswith("avx") or (lanes == 16 and self.name != "avx512"):
+            return None
+        return _PAIRS.get(lanes)
 
     def extreme(
         self, greatest: bool, dtype: DType, lanes: int

@@ -27,6 +27,7 @@ from planish.compiler.graph.ir import (
 from planish.compiler.graph.subgraphs import bound_in
 from planish.compiler.ops.compare import Equal
 from planish.compiler.ops.control import If, Loop
+from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.elementwise import Max, Min
 from planish.compiler.ops.shape import Reshape
 from planish.compiler.ops.sizes import Sizes
@@ -35,7 +36,7 @@ from .items import Form, Item, form_of, of_form
 from .packing import Packer
 from .protos import attribute_subgraphs
 from .reader import Undecided
-from .scopes import MAX_DEPTH, Frame, Scope, label_of
+from .scopes import MAX_DEPTH, Frame, Scope, label_of, own_label
 from .tensors import text
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     AnyBody: TypeAlias = Callable[
         [Value, Value, Sequence[Item]], tuple[Value, Sequence[Item], Sequence[Value]]
     ]
+    # What is done with the results of nodes, and what that gives.
+    Rest: TypeAlias = Callable[[list[Item | None]], list[Item | None]]
 
 _BRANCHES: Final = ("then_branch", "else_branch")
 _MOST_TIMES: Final = 1 << 45  # that a loop is run, if only data tells how often
@@ -64,9 +67,9 @@ _ATTEMPTS: Final = 64  # to find out which dimensions change in a loop
 
 def read_graph(
     imp: Importer, name: str, graph: onnx.GraphProto, node: onnx.NodeProto, scope: Scope,
-    given: Mapping[str, Item | None],
+    given: Mapping[str, Item | None], after: Rest = list,
 ) -> list[Item | None]:  # fmt: skip
-    """The results of a graph whose nodes are put into the present frame."""
+    """What ``after`` makes of the results of a graph whose nodes are put into the present frame."""
     inner = Scope(
         dict(given), scope.opsets, imp.frame, scope, depth=scope.depth + 1,
         label=label_of(node, scope),
@@ -74,11 +77,8 @@ def read_graph(
     if inner.depth >= MAX_DEPTH:
         raise ImportModelError("the model is nested too deeply")
     imp.collect_tensors(graph, inner)
-    imp.run_nodes(graph.node, inner)
-    return [
-        imp.lookup(text(out.name, "an output"), inner, f"an output of {name}")
-        for out in graph.output
-    ]
+    wanted = [text(out.name, "an output") for out in graph.output]
+    return imp.run_nodes(graph.node, inner, wanted, f"an output of {name}", after)
 
 
 def only(node: onnx.NodeProto, *names: str) -> None:
@@ -91,10 +91,74 @@ def only(node: onnx.NodeProto, *names: str) -> None:
 # ------------------------------------------------------------------------------------- alternatives
 
 
+class Parted(ImportModelError):
+    """Branches give a value of different ranks: all that follows has to be in the branches too."""
+
+
 def branch(
     imp: Importer, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
 ) -> list[Item | None]:
     """If: the branch that a known condition chooses, or a node with both."""
+    condition, then, other = _alternatives(imp, node, inputs, scope, list)
+    match condition.content:
+        case (Const(chosen),):
+            return then() if chosen else other()
+        case _:
+            return _either(imp, condition, then, other, node)
+
+
+def part(
+    imp: Importer, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope, rest: Rest
+) -> list[Item | None]:
+    """What ``rest`` makes of an If whose branches give different ranks: made in both of them.
+
+    Often it can be made of one of these ranks only, as exporters write out what code does for any.
+    Then the condition has to choose that branch, which each call checks.
+    """
+    condition, *branches = _alternatives(imp, node, inputs, scope, rest)
+    fits: list[Callable[[], list[Item | None]]] = []
+    refused: PlanishError | None = None
+    around = imp.frame
+    for k, run in enumerate(branches):
+        imp.frame = Frame(GraphBuilder("attempt"), around)
+        try:
+            run()
+        except Parted:
+            raise
+        except PlanishError as error:
+            refused = refused or error
+        else:
+            chosen = k == 0
+            fits.append(run)
+        finally:
+            imp.frame = around
+    if not fits:
+        assert refused is not None
+        raise refused
+    if len(fits) == 2:
+        return _either(imp, condition, fits[0], fits[1], node)
+    holds = _as_expression(imp, condition, node)
+    with imp.builder.assuming(own_label(node)):
+        assume(holds if chosen else not_(holds))
+    return fits[0]()
+
+
+def _as_expression(imp: Importer, condition: Value, node: onnx.NodeProto) -> Expr:
+    """A condition as an expression of sizes, of one that only data tells if it must be."""
+    if condition.content:
+        return condition.content[0]
+    label = node.name or next(filter(None, node.output), node.op_type)
+    number = imp.builder.one(Cast(I64), condition, name="chosen", origin=node.name)
+    symbol = Var(imp.fresh_symbol(f"{label}_runs"))
+    sizes = Sizes((symbol,), f"which branch of {label} runs")
+    imp.builder.one(sizes, number, name=str(symbol), origin=node.name)
+    return n.eq(symbol, 1)
+
+
+def _alternatives(
+    imp: Importer, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope, after: Rest
+) -> tuple[Value, Callable[[], list[Item | None]], Callable[[], list[Item | None]]]:
+    """The condition of an If, and what each branch gives."""
     condition = inputs[0] if len(inputs) == 1 else None
     if not isinstance(condition, Value):
         raise ImportModelError("the condition is missing")
@@ -109,14 +173,10 @@ def branch(
             raise ImportModelError(f"{name} has inputs")
 
     def run(name: str) -> Callable[[], list[Item | None]]:
-        return lambda: read_graph(imp, name, graphs[name], node, scope, {})
+        return lambda: read_graph(imp, name, graphs[name], node, scope, {}, after)
 
     then, other = map(run, _BRANCHES)
-    match condition.content:
-        case (Const(chosen),):
-            return then() if chosen else other()
-        case _:
-            return _either(imp, condition, then, other, node)
+    return condition, then, other
 
 
 def decide(
@@ -197,6 +257,9 @@ def _either(
     if first_count != second_count:
         raise ImportModelError(f"branches give {first_count} and {second_count} values")
     names = [*node.output, *[""] * first_count][:first_count]
+    for a, b in zip(*found, strict=True):
+        if isinstance(a, Value) and isinstance(b, Value) and a.type.rank != b.type.rank:
+            raise Parted(f"branches give {a.type} and {b.type}")
     forms = [
         _common_form(name, form_of(a).without(before), form_of(b).without(before))
         for name, a, b in zip(names, *found, strict=True)
@@ -209,7 +272,7 @@ def _either(
     for k, frame in enumerate(frames):
         own = frame.builder
         own.inputs = [frame.taken.get(v) or Value(own.fresh(v.name), v.type) for v in taken]
-        _assume_in_branch(imp, own, condition, k == 0)
+        _assume_in_branch(imp, own, condition, k == 0, node)
     first, second = (f.builder.finish(r) for f, r in zip(frames, results, strict=True))
     parts = [name for name, form in zip(names, forms, strict=True) for _ in range(form.parts)]
     op = If(first, second, _differing(imp, first, second, parts))
@@ -256,21 +319,26 @@ def _differing(
     return tuple(out)
 
 
-def _assume_in_branch(imp: Importer, branch: GraphBuilder, condition: Value, wanted: bool) -> None:
-    """Conditions on sizes that a branch relies on: of all calls, but where it never runs.
+def _assume_in_branch(
+    imp: Importer, branch: GraphBuilder, condition: Value, wanted: bool, node: onnx.NodeProto
+) -> None:
+    """Conditions on sizes that a branch relies on: of the calls in which it runs.
 
     Those on what it finds in data itself stay with it.
     """
-    runs = condition.content[0] if condition.content else None
     own = frozenset(v for node in branch.nodes for v in node.op.binds)
     stay = [c for c in branch.constraints if not own.isdisjoint(free_vars(c))]
-    with imp.builder.assuming(""):
-        for needed in branch.constraints:
-            if needed in stay:
-                continue
-            skipped = n.FALSE if runs is None else not_(runs) if wanted else runs
-            assume(any_of(skipped, needed), branch.reasons.get(needed, ""))
+    outside = [c for c in branch.constraints if c not in stay]
     branch.constraints[:] = stay
+    known = imp.builder.constraints
+    if all(c in known for c in outside):
+        return
+    runs = _as_expression(imp, condition, node)
+    with imp.builder.assuming(""):
+        for needed in outside:
+            if needed not in known:
+                skipped = not_(runs) if wanted else runs
+                assume(any_of(skipped, needed), branch.reasons.get(needed, ""))
 
 
 # -------------------------------------------------------------------------------------------- loops

@@ -50,7 +50,7 @@ def gradient(
         leaves, scope.opsets, imp.frame, scope, depth=scope.depth + 1, label=label_of(node, scope)
     )
     before = len(imp.builder.nodes)
-    imp.run_nodes(_between(scope.nodes, xs + zs, y), inner)
+    imp.run_nodes(_between(scope.nodes, xs + zs, y), inner, (), "")
     found = imp.lookup(y, inner, "y")
     if not isinstance(found, Value):
         raise ImportModelError(f"y is {found!r}, not a tensor")

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 import onnx.defs
 
 from planish.compiler.dtypes import I64
-from planish.compiler.errors import ImportModelError, ParseError, PlanishError, TypeCheckError
+from planish.compiler.errors import ImportModelError, PlanishError, TypeCheckError
 from planish.compiler.expr.nodes import Const, Expr, Var, const
 from planish.compiler.expr.sizes import number, volume
 from planish.compiler.graph.ir import (
@@ -37,12 +37,15 @@ from planish.compiler.packings import Packing
 
 from . import functions
 from .boundary import packed_input, packed_output, packing_of
-from .control import CONTROL, decide
+from .control import CONTROL, Parted, decide, part
 from .items import ITEMS, Item
 from .protos import DecodeError, check_node, load, sorted_nodes
 from .reader import HANDLERS, NodeReader, Undecided
 from .scopes import MAX_DEPTH, Frame, Scope, label_of, own_label
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
+
+if TYPE_CHECKING:
+    from .control import Rest
 
 # An attribute of first versions: which inputs' memory a runtime may overwrite. It has no meaning.
 _OVERWRITTEN: Final = "consumed_inputs"
@@ -106,13 +109,13 @@ class Importer:
         scope = Scope({}, opsets, self.frame)
         self.collect_tensors(graph, scope)
         self.make_inputs(graph, scope)
-        self.run_nodes(graph.node, scope)
-        outputs, names = [], []
-        for out in graph.output:
-            name = text(out.name, "an output's name")
-            if name in names:
+        wanted = [text(out.name, "an output's name") for out in graph.output]
+        for k, name in enumerate(wanted):
+            if name in wanted[:k]:
                 raise ImportModelError(f"two outputs are called {name!r}")
-            value = self.lookup(name, scope, f"output {name!r} of the graph")
+        results = self.run_nodes(graph.node, scope, wanted, "an output of the graph")
+        outputs, names = [], []
+        for out, name, value in zip(graph.output, wanted, results, strict=True):
             if value is None:
                 raise ImportModelError(f"output {name!r} is not given")
             if isinstance(value, Value) and out.type.WhichOneof("value") != "optional_type":
@@ -283,7 +286,15 @@ class Importer:
 
     # ------------------------------------------------------------------------- nodes
 
-    def run_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+    def run_nodes(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        scope: Scope,
+        wanted: Sequence[str],
+        what: str,
+        after: Rest = list,
+    ) -> list[Item | None]:
+        """What ``after`` makes of the ``wanted`` names, which are ``what``, when all nodes are."""
         scope.nodes = nodes
         made: set[str] = set()
         for node in nodes:
@@ -294,20 +305,54 @@ class Importer:
                         f"{name!r} is made twice", op=node.op_type, node=label_of(node, scope)
                     )
                 made.add(name)
-        for node in sorted_nodes(nodes):
+        order = sorted_nodes(nodes)
+        for k, node in enumerate(order):
             try:
                 self.run_node(node, scope)
-            except (ImportModelError, ParseError) as error:
-                raise _in_node(error, node, scope) from error
+            except Parted as error:
+                if node.op_type != "If" or self.domain_of(node):
+                    raise _in_node(error, node, scope) from error
+                return self.part(node, order[k + 1 :], scope, wanted, what, after)
             except PlanishError as error:
                 raise _in_node(error, node, scope) from error
+        return after([self.lookup(name, scope, what) for name in wanted])
 
-    def run_node(self, node: onnx.NodeProto, scope: Scope) -> None:
-        inputs = [
+    def part(
+        self,
+        node: onnx.NodeProto,
+        following: Sequence[onnx.NodeProto],
+        scope: Scope,
+        wanted: Sequence[str],
+        what: str,
+        after: Rest,
+    ) -> list[Item | None]:
+        """As ``run_nodes``, with the nodes that follow an If in each of its branches."""
+
+        def rest(results: list[Item | None]) -> list[Item | None]:
+            inner = Scope(
+                dict(zip(node.output, results, strict=False)), scope.opsets, self.frame, scope,
+                depth=scope.depth + 1, label=scope.label, ranks=scope.ranks,
+            )  # fmt: skip
+            if inner.depth >= MAX_DEPTH:
+                raise ImportModelError("the model is nested too deeply")
+            return self.run_nodes(following, inner, wanted, what, after)
+
+        try:
+            return part(self, node, self.inputs_of(node, scope), scope, rest)
+        except PlanishError as error:
+            raise _in_node(error, node, scope) from error
+
+    def inputs_of(self, node: onnx.NodeProto, scope: Scope) -> list[Item | None]:
+        return [
             self.lookup(name, scope, f"input {k}") if name else None
             for k, name in enumerate(node.input)
         ]
-        domain = "" if node.domain == "ai.onnx" else node.domain
+
+    def domain_of(self, node: onnx.NodeProto) -> str:
+        return "" if node.domain == "ai.onnx" else node.domain
+
+    def run_node(self, node: onnx.NodeProto, scope: Scope) -> None:
+        inputs, domain = self.inputs_of(node, scope), self.domain_of(node)
         key = (domain, node.op_type, node.overload)
         if key in self.functions:
             function = self.functions[key]
@@ -413,11 +458,12 @@ class Importer:
             depth=scope.depth + 1,
             label=label_of(node, scope),
         )
-        self.run_nodes(functions.with_attributes(function, node), inner)
-        wanted = [text(n, "an output of a function") for n in function.output]
+        names = [text(n, "an output of a function") for n in function.output]
+        wanted = [n for n, asked in zip(names, node.output, strict=False) if asked]
+        nodes = functions.with_attributes(function, node)
+        found = iter(self.run_nodes(nodes, inner, wanted, f"an output of {function.name}"))
         return [
-            self.lookup(n, inner, f"an output of {function.name}") if asked else None
-            for n, asked in zip(wanted, node.output, strict=False)
+            next(found) if asked else None for _, asked in zip(names, node.output, strict=False)
         ]
 
 
@@ -430,9 +476,8 @@ def _in_node(error: PlanishError, node: onnx.NodeProto, scope: Scope) -> ImportM
         return ImportModelError(error.message, op=error.op, node=lines[0], hint=error.hint)
     if error.node and error.node != lines[0]:
         lines.append(error.node)
-    return ImportModelError(
-        error.message, op=error.op or node.op_type, node="\n".join(lines), hint=error.hint
-    )
+    kind = Parted if isinstance(error, Parted) else ImportModelError
+    return kind(error.message, op=error.op or node.op_type, node="\n".join(lines), hint=error.hint)
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

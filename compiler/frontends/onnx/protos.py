@@ -6,6 +6,7 @@ import heapq
 import importlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import onnx
@@ -18,6 +19,8 @@ from .tensors import text
 
 # protobuf comes with onnx, which does not name this error itself.
 DecodeError: Final[type[Exception]] = importlib.import_module("google.protobuf.message").DecodeError
+
+MOST_BYTES: Final = (1 << 31) - 1  # of a message
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
@@ -37,6 +40,7 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
         if isinstance(data, (str, os.PathLike)):
             path = as_path(data, "compile")
             what = f"{path} is"
+            _check_size(path)
             data = read_file(path)
         if bytes(data[:4]) == ZIP:
             kind = "a compiled module" if is_module(data) else "an archive"
@@ -55,6 +59,21 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
             hint=f"the newest known one is {onnx.IR_VERSION}",
         )
     return model
+
+
+def _check_size(path: Path) -> None:
+    """Check that protobuf can read so large a file."""
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+    except (OSError, ValueError):
+        return  # reading it says why
+    if size > MOST_BYTES:
+        raise ParseError(
+            f"{path} is no ONNX model: it has {size} bytes, and protobuf reads no more than "
+            f"{MOST_BYTES}",
+            hint="keep the weights in files beside it: "
+            "onnx.save(model, path, save_as_external_data=True)",
+        )
 
 
 def check_node(node: onnx.NodeProto) -> None:

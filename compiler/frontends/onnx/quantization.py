@@ -6,6 +6,8 @@ i32; a zero point that is known to be 0 costs nothing. Floats of 8 bits are mult
 
 from __future__ import annotations
 
+import numpy as np
+
 from planish.compiler.dtypes import F32, FLOAT8, I16, I32, U8, DType
 from planish.compiler.expr.nodes import as_expr
 from planish.compiler.graph.ir import Value
@@ -90,7 +92,11 @@ def centred(r: NodeReader, x: Value, zero: Value | None, behind: int = 0) -> Val
     known = r.array_of(zero)
     if known is not None and not known.any():
         return None
-    wide = step(r, Cast(I16), vector(r, zero, behind))
+    place = vector(r, zero, behind)
+    weights, at = r.builder.constants.get(x), r.array_of(place)
+    if weights is not None and at is not None:  # not with each call, however many there are
+        return r.constant(weights.astype(np.int16) - at.astype(np.int16), x.name)
+    wide = step(r, Cast(I16), place)
     return step(r, Sub(), step(r, Cast(I16), x), wide)
 
 

@@ -123,6 +123,18 @@ MOVED = {
         "y: f32[n, 4, h, w] = softmax(a, axes=(1,))",
         "b: f32[n, h, w, 4] = softmax(x, axes=(3,))",
     ),
+    "quantisation by channel": (
+        "u8[n, 4, h, w]",
+        "c: f32[4] = constant([1.0, 2.0, 3.0, 4.0])\n"
+        "    y: u8[n, 4, h, w] = quantize(a, c, dtype=u8, axis=1)",
+        "c: f32[4] = constant([1.0, 2.0, 3.0, 4.0])\n"
+        "    b: u8[n, h, w, 4] = quantize(x, c, dtype=u8, axis=3)",
+    ),
+    "quantisation by a number": (
+        "i8[n, 4, h, w]",
+        "c: f32[()] = constant(2.0)\n    y: i8[n, 4, h, w] = quantize(a, c, dtype=i8)",
+        "c: f32[()] = constant(2.0)\n    b: i8[n, h, w, 4] = quantize(x, c, dtype=i8, axis=3)",
+    ),
     "argmax": (
         "i64[n, 1, h, w]",
         "y: i64[n, 1, h, w] = argmax(a, axis=1)",
@@ -159,6 +171,18 @@ def test_moved_in_front_of_a_transpose(name: str) -> None:
     before = f"{HEAD}\n    {line}"
     after = f"def f(x: f32[n, h, w, 4]) -> (b,):\n    {moved}"
     check(sink_transposes, before, after)
+
+
+def test_what_is_found_in_all_elements() -> None:
+    """In any order."""
+    check(
+        sink_transposes,
+        f"{HEAD.replace('(y,)', '(s, z)')}\n    s, z = quantization_range[f32[()], u8[()]](a)",
+        """
+    def f(x: f32[n, h, w, 4]) -> (s, z):
+        s, z = quantization_range[f32[()], u8[()]](x)
+    """,
+    )
 
 
 def test_heads_are_read_in_place() -> None:

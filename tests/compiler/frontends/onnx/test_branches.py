@@ -131,6 +131,85 @@ def test_sizes_need_to_fit_only_where_a_branch_runs() -> None:
     check(model, {"x": x, "y": y}, want=[x.sum(keepdims=True)])
 
 
+def squeezed(x: str, out: str, axis: str = "one") -> list[onnx.NodeProto]:
+    """``torch.squeeze`` of an axis, as its exporter writes it: if it has one element."""
+    then = graph([node("Squeeze", f"{x} {axis}", f"{out}_then")], f"{out}_then")
+    other = graph([node("Identity", x, f"{out}_else")], f"{out}_else")
+    return [
+        node("Shape", x, f"{out}_shape"),
+        node("Gather", f"{out}_shape {axis}", f"{out}_dim", axis=0),
+        node("Equal", f"{out}_dim {axis}", f"{out}_is"),
+        choice(then, other, out, f"{out}_is"),
+    ]
+
+
+ONE = {"one": np.array([1])}
+
+
+@pytest.mark.parametrize("extent", [1, 3])
+def test_what_follows_branches_of_different_ranks_is_in_both(extent: int) -> None:
+    """Each side goes on with its own rank; where they meet again there is one value."""
+    nodes = [*squeezed("x", "s"), node("Exp", "s", "e"), node("ReduceSum", "e", "r", keepdims=0)]
+    x = f32(2, extent)
+    model = model_of(nodes, {"x": x}, constants=ONE, symbolic=True, outputs=["r"])
+    check(model, {"x": x}, want=[np.exp(x).sum()])
+    assert len(op_of(import_model(model)).then.nodes) > 1
+
+
+def test_one_rank_fits_what_follows() -> None:
+    """The other branch can't run: its condition is one of the call."""
+    nodes = [*squeezed("x", "s"), node("Gemm", "s w", "y")]
+    x, w = f32(2, 1, 4), f32(4, 3)
+    model = model_of(nodes, {"x": x}, constants={"w": w, **ONE}, symbolic=True)
+    check(model, {"x": x}, want=[x[:, 0] @ w])
+    found = import_model(model)
+    assert not any(isinstance(n.op, If) for n in found.nodes)
+    assert "x_d1 == 1" in map(str, found.constraints)
+
+
+def test_data_chooses_between_ranks() -> None:
+    then = graph([node("Identity", "x", "r")], "r")
+    other = graph([node("Flatten", "x", "r")], "r")
+    nodes = [choice(then, other, "a"), node("ReduceMax", "a", "m", keepdims=0)]
+    both(nodes, {"x": f32(2, 3, 4)}, symbolic=False)
+    fits = [choice(then, other, "a"), node("Gemm", "a w", "y")]
+    x, w = f32(2, 3, 4), f32(12, 5)
+    model = model_of(fits, {"x": x, "c": np.array(True)}, constants={"w": w})
+    check(model, {"x": x, "c": np.array(False)}, want=[x.reshape(2, 12) @ w])
+    assert [str(c) for c in import_model(model).constraints] == ["not a_runs == 1"]
+
+
+def test_branches_of_different_ranks_within_branches() -> None:
+    """What follows goes on outside of the branch, if it is the branch's result that differs."""
+    inner = graph([*squeezed("x", "s")], "s", ONE)
+    outer = choice(inner, graph([node("Neg", "x", "n")], "n"), "a", "c")
+    nodes = [outer, node("ReduceSum", "a", "r", keepdims=0)]
+    for extent in (1, 3):
+        x = f32(2, extent)
+        for c, sign in ((True, 1), (False, -1)):
+            inputs = {"x": x, "c": np.array(c)}
+            model = model_of(nodes, inputs, symbolic=True)
+            check(model, inputs, want=[sign * x.sum()])
+
+
+def test_neither_rank_fits_what_follows() -> None:
+    nodes = [*squeezed("x", "s"), node("Gemm", "s w", "y")]
+    model = model_of(nodes, {"x": f32(2, 3, 4, 5)}, constants={"w": f32(4, 3), **ONE},
+                     symbolic=True)  # fmt: skip
+    with pytest.raises(ImportModelError, match="Gemm"):
+        import_model(model)
+
+
+def test_sizes_need_to_fit_only_where_data_has_a_branch_run() -> None:
+    then = graph([node("Add", "x y", "s"), node("ReduceSum", "s", "r")], "r")
+    made = choice(then, graph([node("ReduceSum", "x", "r")], "r"))
+    x, y = f32(3), f32(4)
+    inputs = {"x": x, "y": y, "c": np.array(False)}
+    check(model_of(made, inputs, symbolic=True), inputs, want=[x.sum(keepdims=True)])
+    inputs = {"x": x, "y": x, "c": np.array(True)}
+    check(model_of(made, inputs, symbolic=True), inputs, want=[2 * x.sum(keepdims=True)])
+
+
 @pytest.mark.parametrize(
     ("then", "other", "message"),
     [
