@@ -222,7 +222,7 @@ class Port:
 class Failure:
     """Why a call ends before it is done: what the user is told, with the node's name.
 
-    He is also told the values of the symbols that it is ``about``.
+    That also tells the values of the symbols that it is ``about``.
     """
 
     message: str
