@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -32,12 +33,17 @@ _CALL: Final = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64, ct
 
 @dataclass(frozen=True)
 class Limits:
-    """Rates per second with so many threads; of float32 arithmetic, multiply-add counting two."""
+    """Rates per second with so many threads; of float32 arithmetic, multiply-add counting two.
+
+    ``apart`` is by how much measurements of one rate differ: 0.1 is a tenth. On a busy machine it
+    is large, and the rates may be too low.
+    """
 
     threads: int
     flops: float
     read_bytes: float
     copy_bytes: float
+    apart: float = 0.0
 
     def seconds(self, flops: float, moved_bytes: float) -> float:
         """The least time for so much work on data that fits in no cache."""
@@ -46,12 +52,10 @@ class Limits:
 
 def best_of(a: Limits, b: Limits) -> Limits:
     """The higher rates of two measurements."""
-    return Limits(
-        a.threads,
-        max(a.flops, b.flops),
-        max(a.read_bytes, b.read_bytes),
-        max(a.copy_bytes, b.copy_bytes),
-    )
+    pairs = ((a.flops, b.flops), (a.read_bytes, b.read_bytes), (a.copy_bytes, b.copy_bytes))
+    between = max(max(pair) / min(pair) - 1 for pair in pairs)
+    flops, read, copy = map(max, pairs)
+    return Limits(a.threads, flops, read, copy, max(a.apart, b.apart, between))
 
 
 def measure_limits(threads: int, rounds: int = 5) -> Limits:
@@ -79,12 +83,14 @@ def _measured(threads: int, rounds: int) -> Limits:
         "limit_read": float(block * chunks),
         "limit_copy": 2.0 * block * chunks,
     }
-    best = dict.fromkeys(work, float("inf"))
+    times: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(rounds + 1):
         for name in work:
-            best[name] = min(best[name], _seconds(run(name)))
-    rates = {name: work[name] / best[name] for name in work}
-    return Limits(threads, rates["limit_fma"], rates["limit_read"], rates["limit_copy"])
+            times[name].append(_seconds(run(name)))
+    flops, read, copy = (work[name] / min(times[name]) for name in work)
+    # The first round wakes the machine up.
+    apart = max(median(t[1:]) / min(t[1:]) - 1 for t in times.values())
+    return Limits(threads, flops, read, copy, apart)
 
 
 def _seconds(function: Callable[[], None]) -> float:

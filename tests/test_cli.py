@@ -155,6 +155,31 @@ def test_bench_profile(model: Path, inputs: Path, capsys: pytest.CaptureFixture[
     assert max(step["gflops"] for step in facts["profile"]) > 0
 
 
+def test_tables_of_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each step, the slowest first, and one for all; a busy machine is told."""
+    from planish.bench import StepTime
+    from planish.bench_tables import write_profile
+    from planish.runtime.limits import Limits
+
+    steps = [
+        StepTime("fast", ("a",), 1e-6, 0.25, 4.0, 8.0, 0.5),
+        StepTime("slow", ("b", "c"), 3e-6, 0.75, 8.0, 4.0, 0.1),
+    ]
+    write_profile(steps, Limits(1, 10e9, 8e9, 6e9, apart=0.01))
+    text = capsys.readouterr().out
+    assert [line.split() for line in text.splitlines()[3:6]] == [
+        ["slow", "3.0", "75.0%", "8.0", "4.0", "10%", "b,", "c"],
+        ["fast", "1.0", "25.0%", "4.0", "8.0", "50%", "a"],
+        ["all", "4.0", "100.0%", "7.0", "5.0", "20%"],
+    ]
+    assert "us: the best of 20 runs; share: of the sum of these times" in text
+    assert "the machine was busy: its" not in text
+    write_profile([*steps] * 20, Limits(1, 10e9, 8e9, 6e9, apart=0.5))
+    text = capsys.readouterr().out
+    assert "10 others" in text
+    assert "the machine was busy: its limits were measured 50% apart" in text
+
+
 @pytest.mark.parametrize("oracle", ["reference", "onnxruntime"])
 def test_verify(model: Path, oracle: str, capsys: pytest.CaptureFixture[str]) -> None:
     if oracle == "onnxruntime":

@@ -132,13 +132,14 @@ def test_examples_run(example: str, model_folder: Path) -> None:
 
 
 def sections() -> list[object]:
-    """Each class of errors in the document: a program that raises it, and what it says."""
+    """Each class of errors in the document: programs that raise it, and what it says."""
     out = []
     for section in re.split(r"^## ", ERRORS.read_text("utf-8"), flags=re.MULTILINE)[1:]:
         name, rest = section.split("\n", 1)
-        found = re.search(r"^```python\n(.*?)^```\n+^```text\n(.*?)^```", rest, re.M | re.S)
-        assert found is not None, name
-        out.append(pytest.param(name, found[1], found[2], id=name))
+        found = re.findall(r"^```python\n(.*?)^```\n+^```text\n(.*?)^```", rest, re.M | re.S)
+        assert found, name
+        for number, (program, said) in enumerate(found):
+            out.append(pytest.param(name, program, said, id=f"{name} {number}"))
     return out
 
 

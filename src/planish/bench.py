@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Call = Callable[[], object]
 
+REPEAT = 20  # runs, of whose times a profile has the best
+BUSY = 0.25  # rounds that differ by more than this were disturbed
 AGAINST = ("onnxruntime",)
 _PAUSE_SECONDS = 0.06  # other pools spin for a while after a call, and would hold the cores
 
@@ -140,16 +142,19 @@ class StepTime:
 
 
 def profile_steps(
-    module: Module, inputs: Mapping[str, Array], limits: Limits, repeat: int = 20
-) -> list[StepTime]:
-    """The steps with their best times, as the limits are those of the best rounds.
+    module: Module, inputs: Mapping[str, Array], repeat: int = REPEAT
+) -> tuple[list[StepTime], Limits]:
+    """The steps with their best times, and the limits, which are those of the best rounds.
 
-    A share of the limit above 1 means that data came from a cache.
+    The limits are measured before and after, so that it shows if the machine was busy.
     """
     from planish.runtime.interface import evaluator
+    from planish.runtime.limits import best_of, measure_limits
 
+    before = measure_limits(module.threads)
     module.profile(inputs, 2)
     times = [step.best_seconds for step in module.profile(inputs, repeat)]
+    limits = best_of(before, measure_limits(module.threads))
     steps = module.interface.steps
     sizes = evaluator(module.interface.symbols, [x for s in steps for x in (s.flops, s.bytes)])
     work = sizes(*module.plan(inputs).symbols)
@@ -169,4 +174,4 @@ def profile_steps(
                 limits.seconds(flops, moved) / taken,
             )
         )
-    return out
+    return out, limits

@@ -25,16 +25,13 @@ from planish.console import (
 )
 
 if TYPE_CHECKING:
-    from planish.bench import StepTime, Timing
+    from planish.bench import StepTime
     from planish.cli import Progress
     from planish.compiler.graph.ir import Graph
     from planish.operators import Need, OnnxOperator
-    from planish.runtime.limits import Limits
     from planish.runtime.module import Module
 
 Array = npt.NDArray[Any]
-
-_ROWS_SHOWN = 30
 
 
 def compile_model(args: Namespace, say: Progress) -> int:
@@ -133,6 +130,7 @@ def run(args: Namespace, say: Progress) -> int:
 def bench(args: Namespace, say: Progress) -> int:
     """``planish bench``."""
     from planish.bench import check_others, other_runner, profile_steps, time_calls
+    from planish.bench_tables import write_profile, write_timings
 
     if not 0 < args.seconds < inf:
         raise TypeCheckError(f"--seconds is {args.seconds}, and must be a time of more than 0")
@@ -157,11 +155,8 @@ def bench(args: Namespace, say: Progress) -> int:
     profile: list[StepTime] = []
     limits = None
     if args.profile:
-        from planish.runtime.limits import best_of, measure_limits
-
         say("measuring each step, and the machine")
-        limits = best_of(measure_limits(module.threads), measure_limits(module.threads))
-        profile = profile_steps(module, inputs, limits)
+        profile, limits = profile_steps(module, inputs)
     if args.json:
         write_json(
             {
@@ -172,9 +167,9 @@ def bench(args: Namespace, say: Progress) -> int:
             }
         )
         return 0
-    _write_timings(timings, module.threads)
+    write_timings(timings, module.threads)
     if limits:
-        _write_profile(profile, limits)
+        write_profile(profile, limits)
     return 0
 
 
@@ -396,20 +391,6 @@ def _printed_dims(dims: Mapping[str, int], symbols: Sequence[str]) -> dict[str, 
     return out
 
 
-def _write_timings(timings: Sequence[Timing], threads: int) -> None:
-    short = min(t.median for t in timings) < 1e-3
-    unit, scale = ("microseconds", 1e6) if short else ("milliseconds", 1e3)
-    write(f"{counted(threads, 'thread')}, {unit} of a call")
-    write(f"{'':14}{'median':>10}{'best':>10}{'p90':>10}{'calls':>8}{'speed':>9}")
-    ours = timings[0].median
-    for t in timings:
-        speed = "" if t is timings[0] else f"{t.median / ours:8.2f}x"
-        times = "".join(f"{scale * x:10.2f}" for x in (t.median, t.best, t.p90))
-        write(f"{t.name:14}{times}{t.calls:8}{speed:>9}".rstrip())
-    if len(timings) > 1:
-        write("speed: of planish, over that runtime's")
-
-
 def _write_operators(known: Sequence[OnnxOperator]) -> None:
     """The table of ONNX's operators, each form by the opset in which it began."""
     import onnx
@@ -447,24 +428,3 @@ def _write_needs(operators: Sequence[Need]) -> None:
         cases = f"{o.passed}/{o.cases}" if o.cases else ""
         supported = said.get(o.how) or f"NO: {o.why}"
         write(f"{o.operator:32}{form:>5}{o.nodes:7}{cases:>9}  {supported}")
-
-
-def _write_profile(profile: Sequence[StepTime], limits: Limits) -> None:
-    write(
-        f"\nlimits here: {limits.flops / 1e9:.0f} GFLOP/s, reading {limits.read_bytes / 1e9:.0f}"
-        f" GB/s, copying {limits.copy_bytes / 1e9:.0f} GB/s"
-    )
-    write(f"{'function':28}{'us':>10}{'share':>8}{'GFLOP/s':>10}{'GB/s':>8}{'limit':>8}  nodes")
-    ordered = sorted(profile, key=lambda s: -s.seconds)
-    for s in ordered[:_ROWS_SHOWN]:
-        nodes = ", ".join(s.origin)
-        nodes = nodes if len(nodes) <= 60 else f"{nodes[:57]}..."
-        write(
-            f"{s.function[:27]:28}{1e6 * s.seconds:10.1f}{100 * s.share:7.1f}%{s.gflops:10.1f}"
-            f"{s.gbytes:8.1f}{100 * s.of_limit:7.0f}%  {nodes}"
-        )
-    if rest := ordered[_ROWS_SHOWN:]:
-        seconds, share = sum(s.seconds for s in rest), sum(s.share for s in rest)
-        write(f"{f'{len(rest)} others':28}{1e6 * seconds:10.1f}{100 * share:7.1f}%")
-    write("limit: the least time for the work by the limits above, over the time taken; more than")
-    write("       100 % means that data came from a cache, or that a way was found to do less work")

@@ -24,4 +24,16 @@ def test_the_least_time() -> None:
 
 
 def test_the_best_of_two() -> None:
-    assert best_of(Limits(2, 1, 5, 3), Limits(2, 2, 4, 3)) == Limits(2, 2, 5, 3)
+    assert best_of(Limits(2, 1, 5, 3), Limits(2, 2, 4, 3)) == Limits(2, 2, 5, 3, apart=1)
+    quiet, busy = Limits(2, 10, 5, 3, apart=0.01), Limits(2, 10, 4, 3, apart=0.5)
+    assert best_of(quiet, quiet).apart == 0.01
+    assert best_of(quiet, busy).apart == 0.5
+
+
+def test_rounds_that_differ_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where something else took the cores for some of the time."""
+    from planish.runtime import limits
+
+    times = iter([0.9] * 3 + [0.1] * 3 + [0.1, 0.1, 0.2] + [0.1, 0.1, 0.3])
+    monkeypatch.setattr(limits, "_seconds", lambda _: next(times))
+    assert measure_limits(1, rounds=3).apart == pytest.approx(1)
