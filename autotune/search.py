@@ -26,15 +26,16 @@ POOL: Final = 32  # new points of a round among which the model chooses
 GENERATIONS: Final = 2
 EPSILON: Final = 0.2  # the part of a batch that the model has no say in
 CURIOSITY: Final = 0.3  # how much of what the model is unsure of counts for a point
-POOL_SECONDS: Final = 3.0
+POOL_SECONDS: Final = 10.0  # beyond which a round makes do with what it has
 
 
 @dataclass(eq=False)
 class Known:
-    """A point that was measured; infinite time: it failed."""
+    """A point that was measured; infinite time: it failed. ``score``: what the model thought."""
 
     point: Point
     time: float
+    score: float | None = None
 
 
 @dataclass(eq=False)
@@ -47,6 +48,7 @@ class Search:
     known: list[Known] = field(default_factory=list)
     tried: set[Trace] = field(default_factory=set)
     samples: list[Sample] = field(default_factory=list)
+    _scores: dict[Trace, float] = field(default_factory=dict)  # of the points last proposed
 
     def __post_init__(self) -> None:
         self.tried.add(self.start.schedule.trace)
@@ -74,12 +76,16 @@ class Search:
         self.pick.shuffle(rest)
         chosen += rest[: count - len(chosen)]
         self.tried.update(p.schedule.trace for p in chosen)
+        if chosen:
+            score, _ = model.score(np.stack([self.features(p) for p in chosen]))
+            traces = [p.schedule.trace for p in chosen]
+            self._scores = dict(zip(traces, map(float, score), strict=True))
         return chosen
 
     def told(self, point: Point, seconds: float) -> None:
         """What came of a point: its time, infinite if it failed."""
         self.tried.add(point.schedule.trace)
-        self.known.append(Known(point, seconds))
+        self.known.append(Known(point, seconds, self._scores.pop(point.schedule.trace, None)))
         self.samples.append(Sample(self.task.key, self.features(point), seconds))
 
     def features(self, point: Point) -> Array:

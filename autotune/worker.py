@@ -15,9 +15,11 @@ records. The id 0 is the task's default schedule.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
@@ -29,6 +31,7 @@ from .kernels import Bench, Candidate, in_turn, measure
 from .tasks import Task
 
 DEFAULT: Final = 0
+_PR_SET_PDEATHSIG: Final = 1  # of Linux's prctl
 
 
 class Failure(Exception):
@@ -112,8 +115,15 @@ def _virtual_bytes() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
+def _end_with_parent() -> None:
+    """Have the system end this process when the one that started it ends, whatever it does then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(worker: Worker, arguments: list[str]) -> None:
     """Serve on standard input and output; the argument is the memory that may be taken."""
+    _end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -135,6 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--size", action="append", default=[], type=_dim, metavar="NAME=N",
         help="the size at which to tune a dimension that stays open; may be repeated",
     )  # fmt: skip
+    sub.add_argument("--html", type=Path, metavar="OUT.html", help="write a report, as one page")
     sub.add_argument("--start", default="default", choices=("default", "plain"),
                      help="the schedules to begin with (default: default)")  # fmt: skip
     sub.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: 0)")

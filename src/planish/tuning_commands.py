@@ -34,9 +34,13 @@ def tune(args: Namespace, say: Progress) -> int:
         )
     budget = seconds_of(args.budget)
     told = time.monotonic()
+    history: list[Standing] = []
+    if args.html is not None:
+        check_writable(args.html, args.model)
 
     def report(p: Standing) -> None:
         nonlocal told
+        history.append(p)
         say(_line(p), min(1.0, p.spent / budget))
         if not sys.stderr.isatty() and time.monotonic() - told >= EVERY:
             told = time.monotonic()
@@ -58,6 +62,10 @@ def tune(args: Namespace, say: Progress) -> int:
         start=args.start,
         seed=args.seed,
     )
+    if args.html is not None:
+        from planish.autotune.report import write as write_page
+
+        write_page(args.html, args.model.name, [*history, found])
     if args.json:
         write_json(_standing(found, args.log))
         return INTERRUPTED if found.interrupted else 0
