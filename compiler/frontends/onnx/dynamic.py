@@ -145,23 +145,40 @@ def flag(r: NodeReader, index: int) -> bool:
     raise Undecided(index, i(Reshape(()), i(Cast(I64), value)), choices)
 
 
+def known_elements(r: NodeReader, value: Value) -> list[int | None]:
+    """The integers of a row: those that are known, where others depend on the data.
+
+    Exporters put shapes together from what they read and what is written in the model.
+    """
+    array = r.array_of(value)
+    if array is not None:
+        return [int(e) for e in array.reshape(-1)]
+    makers = (node for node in reversed(r.builder.nodes) if value in node.outputs)
+    maker = next(makers, None)
+    if maker is not None and isinstance(maker.op, Concat):
+        return [e for v in maker.operands for e in known_elements(r, v)]
+    return [None] * (value.type.size or 0)
+
+
 def reshaped(r: NodeReader, x: Value, wanted: Value, keeps_zero: bool) -> Value:
     """x in a shape with 0 for what stays (unless ``keeps_zero``) and -1 for what is left."""
     i = Integers(r)
     wanted = i.row(i.wide(wanted))
     rank = i.length(wanted)
+    known = known_elements(r, wanted)
     shape = i.shape(x)
     if not keeps_zero:
-        known = [*range(min(rank, x.type.rank))]
-        own = i(Gather(0), shape, known)
-        if rank > len(known):
-            own = i(Concat(0), own, [0] * (rank - len(known)))
+        shared = [*range(min(rank, x.type.rank))]
+        own = i(Gather(0), shape, shared)
+        if rank > len(shared):
+            own = i(Concat(0), own, [0] * (rank - len(shared)))
         wanted = i(Where(), i(Equal(), wanted, 0), own, wanted)
     open = i(Equal(), wanted, -1)
     others = i(ReduceProd(None, False), i(Where(), open, 1, wanted))
     rest = i(Div(), i(ReduceProd(None, False), shape), i(Max(), others, 1))
     dims = r.symbols(i(Where(), open, rest, wanted), "the shape")
-    return r.one(Reshape(dims), x)
+    told = zip(dims, known, strict=True)
+    return r.one(Reshape(tuple(as_expr(k) if k is not None and k > 0 else d for d, k in told)), x)
 
 
 def expanded(r: NodeReader, x: Value, wanted: Value) -> Value:
@@ -174,8 +191,12 @@ def expanded(r: NodeReader, x: Value, wanted: Value) -> Value:
         missing = rank - i.length(shape)
         return i(Concat(0), [1] * missing, shape) if missing else shape
 
+    known = known_elements(r, wanted)
+    known = [*[None] * (rank - len(known)), *known]
     own, wanted = full(i.shape(x)), full(wanted)
     dims = r.symbols(i(Where(), i(Equal(), wanted, 1), own, wanted), "the shape")
+    told = zip(dims, known, strict=True)
+    dims = tuple(as_expr(k) if k is not None and k != 1 else d for d, k in told)
     return r.one(Expand(dims, loose=True), x)
 
 
