@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from planish.compiler.errors import PlanishError
 from planish.compiler.expr.nodes import Const, Expr, free_vars
 from planish.compiler.ops.base import Op
 
@@ -55,8 +56,11 @@ def fold_constants(graph: Graph) -> Graph:
             return None
         if not is_closed(node) or growth(node.outputs, arrays) > MAX_GROWTH:
             return None
-        with np.errstate(all="ignore"):
-            found = node.op.reference(*arrays)
+        try:
+            with np.errstate(all="ignore"):
+                found = node.op.reference(*arrays)
+        except (PlanishError, ArithmeticError, IndexError, ValueError):
+            return None  # numpy refuses, as an index too large: the kernel holds it inside
         outs: tuple[Array, ...] = found if isinstance(found, tuple) else (found,)
         return tuple(
             b.constant(np.asarray(a), v.name) for a, v in zip(outs, node.outputs, strict=True)
