@@ -172,6 +172,6 @@ def _xgboost() -> Any:
         import xgboost
     except ImportError as error:
         raise TuningError(
-            "tuning needs XGBoost, which is not installed", hint="pip install 'planish[tune]'"
+            "tuning needs XGBoost, which is not installed", hint="pip install xgboost-cpu"
         ) from error
     return xgboost

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from planish.compiler.errors import TuningError
+from planish.compiler.files import why, written_whole
 from planish.schedules.trace import show_trace
 
 from .tune import Progress, State
@@ -39,9 +40,10 @@ def write(path: str | Path, name: str, history: Sequence[Progress]) -> None:
     Errors: TuningError if the file cannot be written.
     """
     try:
-        Path(path).write_text(page(name, history), "utf-8")
+        with written_whole(path) as file:
+            file.write(page(name, history).encode())
     except OSError as error:
-        raise TuningError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise TuningError(f"{path} cannot be written: {why(error)}") from error
 
 
 def page(name: str, history: Sequence[Progress]) -> str:

@@ -23,7 +23,7 @@ def _pillow() -> Any:
         from PIL import Image
     except ImportError as error:
         raise TypeCheckError(
-            "pictures are read by the package pillow", hint="pip install 'planish[images]'"
+            "pictures are read by the package pillow", hint="pip install pillow"
         ) from error
     return Image
 

@@ -66,7 +66,7 @@ def matching(pattern: str) -> Made:
     except ImportError as error:
         raise TypeCheckError(
             "regular expressions need the package google-re2",
-            hint="pip install 'planish[strings]'",
+            hint="pip install google-re2",
         ) from error
     options = re2.Options()
     options.log_errors = False

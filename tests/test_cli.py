@@ -399,6 +399,8 @@ def test_what_is_read_is_not_overwritten(
     link.symlink_to(inputs)
     for words, read in (
         (("compile", model, "-o", model), model),
+        (("tune", model, "--log", model), model),
+        (("tune", model, "--log", inputs, "--html", model), model),
         (("run", compiled, "--inputs", inputs, "-o", inputs), inputs),
         (("run", compiled, "--inputs", inputs, "-o", link), inputs),
         (("run", compiled, "--inputs", inputs, "-o", compiled), compiled),

@@ -222,6 +222,18 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles}
 
 
+def test_hints_name_packages_of_the_index() -> None:
+    """planish itself is installed from its folder, so that ``planish[extra]`` names nothing."""
+    wanted = set(re.findall(r'"([\w-]+)>=', (ROOT / "pyproject.toml").read_text("utf-8")))
+    folders = ("compiler", "schedules", "targets", "runtime", "autotune", "src/planish")
+    sources = [p for folder in folders for p in (ROOT / folder).rglob("*.py")]
+    said = [
+        name for p in sources for name in re.findall(r'hint="pip install ([^"]+)"', p.read_text())
+    ]
+    assert len(said) >= 3
+    assert set(said) <= wanted
+
+
 def test_there_are_documents_and_commands() -> None:
     """A pattern that matches nothing would let all of the above pass."""
     assert len(DOCUMENTS) >= 8

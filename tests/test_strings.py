@@ -435,7 +435,7 @@ def test_without_the_package_for_patterns(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(RuntimeFault, match="need the package google-re2") as caught:
         planish.compile(model("words"))
-    assert caught.value.hint == "pip install 'planish[strings]'"
+    assert caught.value.hint == "pip install google-re2"
 
 
 def picture(kind: str = "PNG", mode: str = "RGB", **options: Any) -> tuple[Array, Any]:
@@ -494,7 +494,7 @@ def test_without_the_package_for_pictures(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(RuntimeFault, match="read by the package pillow") as caught:
         planish.compile(decoder("RGB"))
-    assert caught.value.hint == "pip install 'planish[images]'"
+    assert caught.value.hint == "pip install pillow"
 
 
 # ---------------------------------------------------------------------------------------- files

@@ -53,6 +53,10 @@ def compile(
     is not supported in one; CodegenError for what cannot be compiled; TypeCheckError for options
     that do not fit.
     """
+    if progress is not None and not callable(progress):
+        raise TypeCheckError(
+            f"progress is of type {type(progress).__name__}, and must be a function", op="compile"
+        )
     say = progress or (lambda _: None)
     if CONFIG.time:
         say = timed(say)

@@ -46,10 +46,18 @@ def check_writable(path: Path, *read: Path) -> None:
     """
     if reason := hindrance(path):
         raise ParseError(f"{path} cannot be written: {reason}")
+    check_apart(path, *read)
+
+
+def check_apart(path: Path, *read: Path) -> None:
+    """Whether a file is none of those that are read, by whatever name.
+
+    Errors: ParseError.
+    """
     for other in read:
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise ParseError(
-                f"{path} cannot be written: it is what is read", hint="give -o another name"
+                f"{path} cannot be written: it is what is read", hint="give it another name"
             )
 
 

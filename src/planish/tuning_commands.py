@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from planish.compiler.config import CONFIG
 from planish.compiler.errors import TuningError, TypeCheckError
-from planish.console import check_writable, counted, given_dims, refuse_module, write, write_json
+from planish.console import (
+    check_apart,
+    check_writable,
+    counted,
+    given_dims,
+    refuse_module,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from planish.autotune.records import Contents, Record
@@ -35,8 +43,9 @@ def tune(args: Namespace, say: Progress) -> int:
     budget = seconds_of(args.budget)
     told = time.monotonic()
     history: list[Standing] = []
+    check_apart(args.log, args.model.path)
     if args.html is not None:
-        check_writable(args.html, args.model)
+        check_writable(args.html, args.model.path, args.log)
 
     def report(p: Standing) -> None:
         nonlocal told
@@ -65,7 +74,7 @@ def tune(args: Namespace, say: Progress) -> int:
     if args.html is not None:
         from planish.autotune.report import write as write_page
 
-        write_page(args.html, args.model.name, [*history, found])
+        write_page(args.html, args.model.path.name, [*history, found])
     if args.json:
         write_json(_standing(found, args.log))
         return INTERRUPTED if found.interrupted else 0

@@ -71,6 +71,7 @@ refused("logs_that_are_a_number", layer, logs=5)
 refused("log_that_is_a_number", layer, logs=[5])
 refused("log_that_is_text", layer, logs="none.jsonl")
 refused("log_that_is_a_folder", layer, logs="/proc")
+refused("progress_that_is_no_function", layer, progress="yes")
 refused("accuracy_that_is_no_text", layer, accuracy=np.ones(2))
 
 
