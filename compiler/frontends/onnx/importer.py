@@ -69,6 +69,10 @@ def import_model(
         folder = Path(source).parent
     try:
         graph = Importer(model, folder, dict(dims or {})).run()
+    except Parted as error:  # nothing follows
+        raise ImportModelError(
+            error.message, op=error.op, node=error.node, hint="both have to give the same ranks"
+        ) from error
     except (RecursionError, DecodeError) as error:  # the latter of a part that is copied
         raise ImportModelError("the model is nested too deeply") from error
     except MemoryError as error:
