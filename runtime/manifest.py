@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "planish module"
 SCHEMA: Final = 4
 MOST_BYTES: Final = 256 << 20
+MOST_FEATURES: Final = 1000  # of a CPU
 _MOST_ARRAYS: Final = 1 << 20
 _MOST_RANK: Final = 64
 _MOST_TEXT: Final = 20_000  # characters of one expression
@@ -117,15 +118,16 @@ class Manifest:
                 hint="compile the model again" if schema < SCHEMA else "use a newer planish",
             )
         target = root.inner("target")
-        self.target = Llvm(
-            target.get("cpu", str), target.get("triple", str), tuple(target.items("features", str))
-        )
+        features = tuple(target.items("features", str))
+        if len(features) > MOST_FEATURES:
+            raise ParseError(f"the manifest names {len(features)} features of a CPU")
+        self.target = Llvm(target.get("cpu", str), target.get("triple", str), features)
         self.isa = target.get("isa", str)
         self._interface = root.inner("interface")
         threads = contents.get("threads")
         self.threads = threads if type(threads) is int and threads > 0 else None
         self.members = root.get("members", dict)
-        self.provenance = root.get("provenance", dict)
+        self.provenance = _provenance(root)
 
     def interface(self) -> Interface:
         """What the module takes and gives.
@@ -141,7 +143,7 @@ class Manifest:
                 tuple(r.items("symbols", str)),
                 tuple(map(_constraint, r.items("constraints", list))),
                 _size(r.get("arena_bytes", object)),
-                r.get("constants", int),
+                self._constants(r.get("constants", int)),
                 tuple(map(_step, r.items("steps", list))),
                 tuple(r.items("bound", str)),
                 _count(r.get("heap", int)),
@@ -158,6 +160,26 @@ class Manifest:
             raise
         except PlanishError as error:
             raise ParseError(f"the manifest does not fit together: {error}") from error
+
+
+    def _constants(self, count: int) -> int:
+        """How many constants there are: no more than members, since each is one."""
+        if not 0 <= count <= len(self.members):
+            raise ParseError(f"the manifest has no proper constants: {count}")
+        return count
+
+
+def _provenance(root: _Reader) -> dict[str, Any]:
+    """How a module was made; the schedules by the functions' names."""
+    found = root.get("provenance", dict)
+    schedules = found.get("schedules", {})
+    if not isinstance(schedules, dict) or not all(map(_is_schedule, schedules.values())):
+        raise ParseError("provenance has no proper schedules")
+    return found
+
+
+def _is_schedule(s: object) -> bool:
+    return isinstance(s, dict) and all(isinstance(s.get(k), str) for k in ("how", "trace"))
 
 
 class _Reader:
