@@ -161,7 +161,6 @@ class Manifest:
         except PlanishError as error:
             raise ParseError(f"the manifest does not fit together: {error}") from error
 
-
     def _constants(self, count: int) -> int:
         """How many constants there are: no more than members, since each is one."""
         if not 0 <= count <= len(self.members):

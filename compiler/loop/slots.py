@@ -18,7 +18,7 @@ from .compact import compact
 from .decompose import bind, decompose
 from .ir import Buffer, Function, constant
 
-STACK_BYTES: Final = 256 << 10  # of one buffer; threads have stacks of some MiB
+STACK_BYTES: Final = 256 << 10  # of all buffers together; threads have stacks of some MiB
 _ALIGN: Final = 64
 _PER_THREAD: Final = 2  # chunks, so that a thread that is slow delays the others less
 
@@ -34,9 +34,16 @@ def with_slots(func: Function, threads: int) -> Function:
         return func
     small = compact(bind(decompose(func)))
     slots = 1 if threads == 1 else threads * _PER_THREAD
-    for t in small.temps:
+    room = STACK_BYTES
+    kept = set()
+    local = [t for t in small.temps if t.scope == "local"]
+    for t in sorted(local, key=lambda t: constant(t.bytes) or 0):
         size = constant(t.bytes)
-        if t.scope == "local" and (size is None or size > STACK_BYTES):
+        if size is not None and size <= room:
+            room -= -(-size // _ALIGN) * _ALIGN
+            kept.add(t.name)
+    for t in local:
+        if t.name not in kept:
             bytes_ = (t.bytes + (_ALIGN - 1)) // _ALIGN * _ALIGN
             shape = (n.as_expr(slots), bytes_)
             func = func.with_buffer(Buffer(backing(t.name), U8, shape, "global"))

@@ -29,6 +29,7 @@ from .registers import MOST_LANES, Registers, Runs
 from .values import Val
 
 ALIGN: Final = 64
+PROBED: Final = '"probe-stack"="inline-asm"'  # where LLVM can do it
 MOST_UNROLLED: Final = 4096  # iterations that are repeated in code
 
 
@@ -115,7 +116,8 @@ class Kernel(Blocks):
         if self.streams:  # stores past the caches are seen late, but before those that follow here
             self.b.line("fence seq_cst")
         body = "\n".join([*self.entry, *self.b.level.lines])
-        head = f"define void @{self.name}({', '.join(arguments)}) nounwind {{"
+        # A stack that is too small ends in the page that guards it, not beyond.
+        head = f"define void @{self.name}({', '.join(arguments)}) nounwind {PROBED} {{"
         self.module.parts.append(f"{head}\nentry:\n{body}\n  ret void\n}}\n")
 
     def pointer(self, name: str) -> str:

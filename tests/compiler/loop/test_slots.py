@@ -58,3 +58,33 @@ def f(x: f32[4], *, y: f32[4]):
             y[i0] = x[i0]
 """)
     assert with_slots(func, 2) is func
+
+
+def test_what_lives_on_a_stack_fits_there_together() -> None:
+    """The smallest buffers do, as long as there is room."""
+    part = STACK_BYTES // 4 // 2 - 16
+    func = parse(f"""
+def f(x: f32[8, {part}], *, y: f32[8, {part}]):
+    a = buffer(f32[8, {part}], "local")
+    b = buffer(f32[8, {part}], "local")
+    c = buffer(f32[8, 16], "local")
+    for i in parallel(8):
+        for j in serial({part}):
+            with block("a", i0=spatial(8, i), i1=spatial({part}, j)):
+                a[i0, i1] = x[i0, i1]
+        for j in serial({part}):
+            with block("b", i0=spatial(8, i), i1=spatial({part}, j)):
+                b[i0, i1] = a[i0, i1] * a[i0, i1]
+        for j in serial(16):
+            with block("c", i0=spatial(8, i), i1=spatial(16, j)):
+                c[i0, i1] = a[i0, i1] + b[i0, i1]
+        for j in serial({part}):
+            with block("y", i0=spatial(8, i), i1=spatial({part}, j)):
+                y[i0, i1] = a[i0, i1] + b[i0, i1] + c[i0, j % 16]
+""")
+    found = with_slots(func, 2).buffers
+    assert backing("a") not in found
+    assert backing("c") not in found
+    assert (backing("b") in found) is (2 * 4 * part + 64 > STACK_BYTES)
+    wide = parse(show(func).replace(str(part), str(part + 17)))
+    assert backing("b") in with_slots(wide, 2).buffers
