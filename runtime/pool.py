@@ -33,6 +33,9 @@ from planish.targets.llvm.pool import LINE_BYTES, MOST_WORKERS, VERSION, Block
 IDLE_SPIN_NS = 50_000
 WAIT_SPIN_NS = 50_000
 
+STACK_BYTES = 1 << 20  # of a worker, whatever the process's limit is: more than any chunk takes
+_ATTRIBUTES_BYTES = 256  # more than any system's pthread_attr_t
+
 # Linux's numbers of the system calls that the pool's code makes, by machine.
 _COMMON_CALLS = {
     "futex": 98,
@@ -181,17 +184,21 @@ class Pool:
             self.block.sched_setscheduler = _NO_CALL  # workers stay in the class asked for
         # A new thread has the mask of the one that makes it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
+        attributes = ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
+        self._libc.pthread_attr_init(attributes)
+        self._libc.pthread_attr_setstacksize(attributes, STACK_BYTES)
         try:
             for _ in range(count):
                 thread = ctypes.c_ulong()
                 failure = self._libc.pthread_create(
-                    ctypes.byref(thread), None, self._code[0], self.address
+                    ctypes.byref(thread), attributes, self._code[0], self.address
                 )
                 if failure:
                     break
                 self._threads.append(thread.value)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            self._libc.pthread_attr_destroy(attributes)
 
     def stop(self) -> None:
         """End all workers and wait for that, while no loop runs; `ensure` may start new ones."""
@@ -264,6 +271,8 @@ def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     libc.aligned_alloc.argtypes, libc.aligned_alloc.restype = [size, size], pointer
+    libc.pthread_attr_init.argtypes = libc.pthread_attr_destroy.argtypes = [pointer]
+    libc.pthread_attr_setstacksize.argtypes = [pointer, size]
     libc.pthread_create.argtypes = [pointer] * 4
     libc.pthread_join.argtypes = [ctypes.c_ulong, pointer]
     libc.syscall.argtypes = [ctypes.c_long, pointer, ctypes.c_long, ctypes.c_long]
