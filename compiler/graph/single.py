@@ -50,11 +50,14 @@ def as_graph(group: Group) -> Graph:
 
 
 def _written_out(b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) -> Replacement:
-    """Attention as scores, their softmax, and a product with the values."""
+    """Attention as scores, their softmax, and a product with the values; in its wide dtype."""
     op = node.op
     if not isinstance(op, Attention):
         return None
     q, k, v, *masks = (x for x in inputs if x is not None)
+    narrow, wide = q.type.dtype, q.type.dtype.computed
+    if wide is not narrow:
+        q, k, v = (b.one(Cast(wide), x) for x in (q, k, v))
     scores = b.one(MatMul(), q, k, name="scores", origin=node.origin)
     dtype = scores.type.dtype
     if op.scale != 1:
@@ -70,4 +73,8 @@ def _written_out(b: GraphBuilder, node: Node, inputs: tuple[Value | None, ...]) 
     if op.empty_is_zero:
         zero = b.constant(np.array(0, dtype.numpy), "zero")
         weights = b.one(Where(), b.one(IsNaN(), weights), zero, weights)
-    return b.one(MatMul(), weights, v, name=node.outputs[0].name, origin=node.origin)
+    name = node.outputs[0].name
+    if wide is narrow:
+        return b.one(MatMul(), weights, v, name=name, origin=node.origin)
+    found = b.one(MatMul(), weights, v, name="wide", origin=node.origin)
+    return b.one(Cast(narrow), found, name=name, origin=node.origin)

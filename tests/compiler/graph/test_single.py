@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from planish.compiler.graph.fuse import fuse
 from planish.compiler.graph.ir import Graph
+from planish.compiler.graph.reference import run_reference
 from planish.compiler.graph.single import single_query
 from planish.compiler.graph.verify import verify
 
@@ -67,3 +69,23 @@ def test_no_choice(rows: str, columns: str) -> None:
         y: f32[{rows}, 3] = attention(q, k, v)
     """)
     assert single(graph) is None
+
+
+def test_scores_of_halves_are_wide() -> None:
+    """One row means what several mean: sums beyond the largest half are no infinities."""
+    halves = TURNED.replace("f32", "f16")
+    found = single(read(halves))
+    assert found is not None
+    verify(found)
+    one = read(halves.replace("[b, 2, m", "[b, 2, 1").replace("[m, n]", "[1, n]"))
+    names = tuple(one.input_names)
+    order = {v.name: v for v in found.inputs}
+    found = found.with_(inputs=tuple(order[name] for name in names), input_names=names)
+    rng = np.random.default_rng(0)
+    q = np.full((1, 2, 1, 4), 200, np.float16)
+    k = (200 + rng.integers(0, 3, (1, 2, 5, 4))).astype(np.float16)
+    v = rng.standard_normal((1, 2, 5, 3)).astype(np.float16)
+    given = {"q": q, "k": k, "v": v, "c": np.zeros((1, 5), np.float16), "a": np.ones(5, bool)}
+    (got,), (want,) = run_reference(found, given), run_reference(one, given)
+    assert np.isfinite(want).all()
+    np.testing.assert_allclose(got, want, rtol=1e-3)
