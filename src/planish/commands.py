@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from planish.console import (
     counted,
     given_dims,
     in_bytes,
+    note,
     refuse_module,
     wrapped,
     write,
@@ -367,7 +367,7 @@ def _inputs(args: Namespace, module: Module) -> dict[str, Any]:
     sizes, inputs = usable_inputs(module, dims)
     if guessed := [f"{name}={size}" for name, size in sizes.items() if name not in dims]:
         names = ", ".join(guessed)
-        sys.stderr.write(f"planish: sizes made up: {names} (--dim NAME=N sets one)\n")
+        note(f"sizes made up: {names} (--dim NAME=N sets one)")
     return inputs
 
 

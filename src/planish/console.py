@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,13 @@ def wrapped(words: Iterable[str]) -> str:
 def write(text: str) -> None:
     """Print a line."""
     sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Say something beside the output, if there is a place for it."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(f"planish: {text}\n")
 
 
 def write_json(value: Mapping[str, Any]) -> None:

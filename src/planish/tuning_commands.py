@@ -17,6 +17,7 @@ from planish.console import (
     check_writable,
     counted,
     given_dims,
+    note,
     refuse_module,
     write,
     write_json,
@@ -53,7 +54,7 @@ def tune(args: Namespace, say: Progress) -> int:
         say(_line(p), min(1.0, p.spent / budget))
         if not sys.stderr.isatty() and time.monotonic() - told >= EVERY:
             told = time.monotonic()
-            sys.stderr.write(f"planish: {_line(p)}\n")
+            note(_line(p))
 
     say("reading the model")
     found = tune(
