@@ -236,7 +236,7 @@ REFUSED: list[tuple[Any, dict[str, Array], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=lambda c: c[2][:30])
+@pytest.mark.parametrize("case", REFUSED, ids=lambda c: c[0].op_type)
 def test_refused(case: tuple[Any, dict[str, Array], str]) -> None:
     made, inputs, message = case
     with pytest.raises(PlanishError, match=message):
