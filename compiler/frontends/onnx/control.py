@@ -95,6 +95,12 @@ class Parted(ImportModelError):
     """Branches give a value of different ranks: all that follows has to be in the branches too."""
 
 
+def settled(error: Parted) -> ImportModelError:
+    """The same as an error: nothing follows that could be in the branches."""
+    hint = "results of a model, and what loops carry, have one rank whatever branch runs"
+    return ImportModelError(error.message, op=error.op, node=error.node, hint=hint)
+
+
 def branch(
     imp: Importer, node: onnx.NodeProto, inputs: list[Item | None], scope: Scope
 ) -> list[Item | None]:

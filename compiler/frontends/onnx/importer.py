@@ -37,7 +37,7 @@ from planish.compiler.packings import Packing
 
 from . import functions
 from .boundary import packed_input, packed_output, packing_of
-from .control import CONTROL, Parted, decide, part
+from .control import CONTROL, Parted, decide, part, settled
 from .items import ITEMS, Item
 from .protos import DecodeError, check_node, load, sorted_nodes
 from .reader import HANDLERS, NodeReader, Undecided
@@ -69,14 +69,12 @@ def import_model(
         folder = Path(source).parent
     try:
         graph = Importer(model, folder, dict(dims or {})).run()
-    except Parted as error:  # nothing follows
-        raise ImportModelError(
-            error.message, op=error.op, node=error.node, hint="both have to give the same ranks"
-        ) from error
     except (RecursionError, DecodeError) as error:  # the latter of a part that is copied
         raise ImportModelError("the model is nested too deeply") from error
     except MemoryError as error:
         raise ImportModelError("the model does not fit into memory") from error
+    except Parted as error:
+        raise settled(error) from error
     verify(graph)
     return graph
 
@@ -315,7 +313,7 @@ class Importer:
                 self.run_node(node, scope)
             except Parted as error:
                 if node.op_type != "If" or self.domain_of(node):
-                    raise _in_node(error, node, scope) from error
+                    raise _in_node(settled(error), node, scope) from error
                 return self.part(node, order[k + 1 :], scope, wanted, what, after)
             except PlanishError as error:
                 raise _in_node(error, node, scope) from error
