@@ -33,6 +33,10 @@ WHY: Final[Mapping[str, str]] = {
         "by ONNX's text the corners are aligned over the length of the resized tensor; what is"
         " expected takes the length before it is rounded down, so that the corners are not aligned"
     ),
+    r"test_loop16_seq_none$": (
+        "what is given is what is expected, to the bit: ONNX's runner cannot compare a sequence"
+        " that holds a scalar"
+    ),
     r"test_affine_grid_.*_expanded": (
         "ONNX's definition squeezes whatever dimensions are 1, or gives a scalar or a vector in two"
         " branches: only the data tells the rank; the operator itself has a kernel"
