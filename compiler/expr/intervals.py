@@ -310,7 +310,7 @@ class Facts:
                 if todo:
                     stack.extend(todo)
                     continue
-                leaf = isinstance(e, (Load, Call, Cast, Div))
+                leaf = isinstance(e, (Load, Call, Cast, Div)) or _is_huge(e)
                 found = leaf or any(mine[c] for c in parts)
             mine[e] = memo[e] = found
             stack.pop()
@@ -325,7 +325,8 @@ class Facts:
 
     def whole(self, total: Linear) -> bool:
         """Whether the sum certainly does not overflow, and nor does a sum of it and indices."""
-        data = {a: c for a, c in total.terms.items() if self.measured(a)}
+        huge = abs(total.constant) >= _HUGE  # no index, whatever it is added to
+        data = {a: c for a, c in total.terms.items() if huge or self.measured(a)}
         return not data or self.sum_bounds(Linear(data, total.constant)).within(-_HUGE, _HUGE)
 
     def positive(self, d: Expr) -> bool:
@@ -416,6 +417,11 @@ def inequalities(condition: Expr) -> tuple[Linear, ...]:
             return (linear(b) - linear(a), linear(a) - linear(b))
         case _:
             return ()
+
+
+def _is_huge(e: Expr) -> bool:
+    """Whether this is a number that is no index: a sum with it may overflow."""
+    return isinstance(e, Const) and e.dtype.is_int and abs(int(e.value)) >= _HUGE
 
 
 def _operands(e: Expr) -> tuple[Expr, ...]:

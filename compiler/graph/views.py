@@ -152,6 +152,10 @@ def push_reshape_of_rows(s: Site, node: Node) -> Replacement:
 # ---------------------------------------------------------------------------------- broadcasts
 
 
+# The other operands (slope, scale, zero point) must broadcast to the first.
+_SHAPED_BY_FIRST: Final = ("prelu", "requantize")
+
+
 @VIEWS.rule(ELEMENTWISE)
 def drop_expand(s: Site, node: Node) -> Replacement:
     """f(expand(x), y) -> f(x, y), if y has the shape of the result anyway"""
@@ -161,7 +165,7 @@ def drop_expand(s: Site, node: Node) -> Replacement:
     out = node.outputs[0].type.shape
     for k, v in enumerate(inputs):
         inner = s.maker(v, "expand")
-        if inner is None:
+        if inner is None or (k == 0 and node.op.name in _SHAPED_BY_FIRST):
             continue
         x = inner.inputs[0]
         assert x is not None

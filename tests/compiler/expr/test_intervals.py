@@ -10,7 +10,7 @@ from planish.compiler.dtypes import F32, I64, U8
 from planish.compiler.expr.evaluate import evaluate
 from planish.compiler.expr.intervals import Interval, bounds, divides, facts
 from planish.compiler.expr.linear import linear
-from planish.compiler.expr.nodes import Cast, Expr, Load, Var
+from planish.compiler.expr.nodes import Cast, Const, Expr, Load, Var, eq, select
 from planish.compiler.expr.text import Scope, parse
 
 from . import strategies
@@ -142,6 +142,14 @@ def test_what_is_measured_may_overflow():
     assert not known.positive(data)
     assert known.positive(Var("m"))
     assert known.positive(data % 8 + 1)
+
+
+def test_numbers_that_are_no_indices_may_overflow():
+    known, most = facts(RANGES), Const((1 << 63) - 1, I64)
+    chosen = select(eq(Load("x", (Var("i"),), I64), 0), Const(1, I64), Const(0, I64))
+    assert known.tame(linear(chosen + 1))
+    assert known.bounds(chosen + most).hi == (1 << 63) - 1
+    assert known.bounds(chosen + most).lo == -(1 << 63)
 
 
 def test_same_knowledge_is_shared():
