@@ -248,7 +248,7 @@ def check_distinct(func: Function, loop: Loop, kind: str) -> None:
     if conflict is None:
         return
     name, buffer = conflict.source.name, conflict.buffer
-    if name == conflict.sink.name and not any(x.buffer == buffer for x in ir.reads(conflict.sink)):
+    if name == conflict.sink.name and not any(x.buffer == buffer for x in ir.loaded(conflict.sink)):
         raise ScheduleError(
             f"iterations of {loop.var.name} write the same elements of {buffer}: "
             f"it cannot be {kind}",

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from planish.build import compile_imported, resolve_target
+from planish.compiler.dtypes import F16, F32, F64, I8, I32, I64, DType
+from planish.compiler.graph.fold import EXACT, WHOLE, fold_constants
 from planish.compiler.graph.text import parse
 from planish.compiler.graph.verify import verify
+from planish.compiler.ops.base import Op
+from planish.compiler.ops.elementwise import Binary, Unary
+from planish.compiler.ops.registry import load_operators
+from planish.compiler.ops.sampling import extremes, special
 from planish.folding import constant_nodes, fold_by_kernels
 
 FOLDED = """
@@ -42,6 +48,36 @@ def test_a_folded_constant_is_the_computed_one() -> None:
         graph.constants.values(), module(x, arrays["c"])[::-1], strict=True
     ):
         np.testing.assert_array_equal(constant, computed)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, F64, I8, I32, I64], ids=str)
+def test_what_numpy_folds_is_the_computed_one_bit_for_bit(dtype: DType) -> None:
+    load_operators()
+    kind, names = dtype.kind, EXACT if dtype.is_float else EXACT | WHOLE
+    values = special(str(dtype.numpy)) if kind == "f" else extremes(str(dtype.numpy))
+    x, y = (a.reshape(-1).copy() for a in np.meshgrid(values, values))
+    lines, outputs = [], []
+    for name in sorted(names):
+        cls = Op.registry[name]
+        if not issubclass(cls, Unary | Binary) or kind not in cls.kinds:
+            continue
+        if name in ("cast", "full_like"):  # of another dtype
+            continue
+        result = cls().result(dtype)
+        operands = "a" if issubclass(cls, Unary) else "a, b"
+        lines.append(f"    {name}_: {result}[{len(x)}] = {name}({operands})")
+        outputs.append(f"{name}_")
+    body, n = "\n".join(lines), len(x)
+    give = f"-> ({', '.join(outputs)},):"
+    known = f'    a: {dtype}[{n}] = constant("a")\n    b: {dtype}[{n}] = constant("b")\n'
+    folded = fold_constants(parse(f"def f() {give}\n{known}{body}", {"a": x, "b": y}))
+    assert len(outputs) >= 10
+    computed = parse(f"def f(a: {dtype}[{n}], b: {dtype}[{n}]) {give}\n{body}")
+    module = compile_imported(computed, resolve_target(None), 1)
+    found = dict(zip(outputs, module(x, y), strict=True))
+    constants = dict(zip(outputs, (folded.constants[v] for v in folded.outputs), strict=True))
+    wrong = [name for name in outputs if constants[name].tobytes() != found[name].tobytes()]
+    assert not wrong
 
 
 @pytest.mark.parametrize(

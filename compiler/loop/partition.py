@@ -234,7 +234,7 @@ def _find(body: Stmt, var: Var, known: Known) -> Guard | None:
                 continue
             guard = _guard(c, var, repeated, known)
             guard = None if guard is None else _common(guard, body, known)
-            if guard is not None:
+            if guard is not None and c in guard.inner:  # else settling it would change nothing
                 return guard
     return None
 

@@ -31,7 +31,7 @@ class _Activation(Unary):
 
 @dataclass(frozen=True)
 class Relu(Unary):
-    """max(x, 0); NaN stays.
+    """max(x, 0); NaN and zeros stay.
 
     Shape: x [...] -> the same.
     Source: ONNX Relu-14.
@@ -44,7 +44,7 @@ class Relu(Unary):
         return n.maximum(n.const(0, x.dtype), x)
 
     def values(self, x: Array) -> Array:
-        return np.asarray(np.maximum(x, x.dtype.type(0)))
+        return np.where(x < 0, x.dtype.type(0), x)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from planish.compiler.loop import te
 
 from .base import Op, broadcast, broadcast_indices
 from .elementwise import Unary, call, wide
-from .sampling import f32, ints, special
+from .sampling import extremes, f32, ints, special
 
 _BITS = 6  # of an integer exponent: from 2^6 on, every power but those of 0, 1 and -1 overflows i64
 
@@ -24,7 +24,8 @@ _BITS = 6  # of an integer exponent: from 2^6 on, every power but those of 0, 1 
 class Pow(Op):
     """x to the power y, in the dtype of x.
 
-    Floats: IEEE 754's ``pow``. Integers to an integer: exact where it fits; a negative exponent
+    Floats: IEEE 754's ``pow``. Integers to an integer: wrapping around, where of an exponent from
+    64 on only the last six bits count if the base is odd (exact where it fits); a negative one
     truncates (0 for all but 1 and -1). Integers to a float: truncated from float64.
 
     Shape: x [...], y [...] of any two number dtypes -> their broadcast, of x's dtype.
@@ -52,9 +53,9 @@ class Pow(Op):
     def reference(self, x: Array, y: Array) -> Array:
         if x.dtype.kind not in "iu" or y.dtype.kind not in "iu":
             return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
-        whole = np.frompyfunc(_whole_power, 2, 1)(x.astype(object), y.astype(object))
-        bits = 8 * x.dtype.itemsize
-        wrapped = np.asarray(whole % (1 << bits), dtype=object)
+        modulus = 1 << 8 * x.dtype.itemsize
+        whole = np.frompyfunc(lambda a, b: _whole_power(a, b, modulus), 2, 1)
+        wrapped = np.asarray(whole(x.astype(object), y.astype(object)), dtype=object)
         return wrapped.astype(np.uint64).astype(x.dtype)
 
     @classmethod
@@ -64,15 +65,20 @@ class Pow(Op):
         yield cls(), [f32(2, 1, 4), ints(3, 1)]
         yield cls(), [ints(11, 1, dtype="int64"), ints(20, low=-3, high=9)]
         yield cls(), [np.array([[-4], [-1], [0], [1], [2]]), np.array([0, 63, 64, 129])]
+        for dtype in ("int32", "int64", "uint64"):
+            yield cls(), [extremes(dtype)[:, None], extremes(dtype)]
         yield cls(), [ints(4, dtype="int32"), ints(4, low=0, high=4, dtype="uint8")]
         yield cls(), [ints(3, low=1, high=9, dtype="int32"), f32(3)]
         yield cls(), [f32(4, low=0.1).astype(np.float16), f32(4)]
 
 
-def _whole_power(x: int, y: int) -> int:
+def _whole_power(x: int, y: int, modulus: int) -> int:
+    """Modulo a power of two: the power itself can have more digits than there is memory."""
     if y < 0:
-        return 1 if x == 1 else (-1 if y % 2 else 1) if x == -1 else 0
-    return int(x**y)
+        return (1 if x == 1 else (-1 if y % 2 else 1) if x == -1 else 0) % modulus
+    if y >> _BITS:
+        return 0 if x % 2 == 0 else pow(x, y % (1 << _BITS), modulus)
+    return pow(x, y, modulus)
 
 
 def _integer_power(x: Expr, y: Expr) -> Expr:

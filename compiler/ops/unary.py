@@ -65,7 +65,7 @@ def absolute(x: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Sign(Unary):
-    """-1, 0 or 1; NaN stays.
+    """-1, 0 or 1; NaN and zeros stay.
 
     Shape: x [...] -> the same.
     Source: ONNX Sign-13.
@@ -80,7 +80,7 @@ class Sign(Unary):
         return positive if x.dtype.kind == "u" else n.select(n.lt(x, 0), n.neg(one), positive)
 
     def values(self, x: Array) -> Array:
-        return np.sign(x)
+        return np.where(x == 0, x, np.sign(x))
 
 
 @dataclass(frozen=True)

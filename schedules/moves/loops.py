@@ -231,7 +231,7 @@ def _check_order(s: Schedule, nest: tuple[Loop, ...], wanted: list[Loop]) -> Non
     order = [x.var for x in wanted]
     inside = list(ir.blocks(nest[-1].body))
     first = inside[0]
-    own = any(x.buffer == first.buffer for x in ir.reads(first))
+    own = any(x.buffer == first.buffer for x in ir.loaded(first))
     if len(inside) > 1 or own or loads(*first.indices) or not first.iters:
         conflict = reordered(s.func, nest, order)
         if conflict is not None:
@@ -386,7 +386,7 @@ def _folds(b: Block, var: Var) -> bool:
     """Whether a loop takes part in a block's reduction and in nothing else."""
     where: tuple[Expr, ...] = tuple(i.binding for i in b.spatial)
     reduces = any(var in free_vars(i.binding) for i in b.reduce)
-    alone = all(x.buffer != b.buffer for x in ir.reads(b))
+    alone = all(x.buffer != b.buffer for x in ir.loaded(b))
     return reduces and alone and var not in free_vars(*where)
 
 

@@ -106,7 +106,7 @@ def _check_nest(s: Schedule, block: Block, inner: tuple[Loop, ...], used: set[Va
     outer = {x.var for x in s.loops(block.name)} - {x.var for x in inner}
     if not outer.isdisjoint(v for i in block.reduce for v in free_vars(i.binding)):
         raise ScheduleError("the reduction depends on another loop", node=show_loop(inner[0]))
-    if any(x.buffer == block.buffer for x in ir.reads(block)):
+    if any(x.buffer == block.buffer for x in ir.loaded(block)):
         raise ScheduleError(f"{block.name} reads what it writes", node=show_loop(inner[0]))
 
 

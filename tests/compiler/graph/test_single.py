@@ -55,6 +55,30 @@ def test_written_out() -> None:
     assert_same_values(one, found)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_scores_are_as_wide_as_those_of_attention(dtype: str) -> None:
+    """They exceed the greatest f16, as the sums that attention takes in f32 may."""
+    text = f"""
+    def f(q: {dtype}[m, 128], k: {dtype}[128, n], v: {dtype}[n, 3]) -> (y,):
+        y: {dtype}[m, 3] = attention(q, k, v, scale=0.0884)
+    """
+    found = single(read(text))
+    assert found is not None
+    verify(found)
+    order = {v.name: v for v in found.inputs}
+    found = found.with_(inputs=tuple(order[name] for name in "qkv"), input_names=tuple("qkv"))
+    numpy = found.inputs[0].type.dtype.numpy
+    q, k = np.full((1, 128), 28, numpy), np.full((128, 5), 28, numpy)
+    k[:, 1] = -1
+    v = np.arange(15).reshape(5, 3).astype(numpy)
+    one = read(text.replace("[m,", "[1,"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        (wanted,) = run_reference(one, {"q": q, "k": k, "v": v})
+        (result,) = run_reference(found, {"q": q, "k": k, "v": v})
+    assert np.isfinite(result.astype(np.float32)).all()
+    np.testing.assert_allclose(result.astype("f4"), wanted.astype("f4"), rtol=1e-2)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns"),
     [

@@ -319,3 +319,22 @@ def test_random_conditions(case: tuple[str, int]):
     for p in (found, tidy(found)):
         for x, y in zip(interpret(p, (array,), {"n": size}), wanted, strict=True):
             np.testing.assert_array_equal(x, y)
+
+
+def test_a_condition_that_no_cut_decides_is_left():
+    """The condition is found once, but is none of those that the guard would settle."""
+    func = parse(
+        """\
+def f(x: f32[6, 6], *, y: f32[6]):
+    for i in serial(6):
+        with block("y0"):
+            y[i] = f32(0.0)
+    for j in serial(6):
+        for i in unrolled(6):
+            with block("y", where=j <= i):
+                y[i] += x[i, j]"""
+    )
+    func = verify(func)
+    found = verify(partition(func))
+    array = np.arange(36, dtype=np.float32).reshape(6, 6)
+    np.testing.assert_array_equal(interpret(found, (array,))[0], interpret(func, (array,))[0])

@@ -10,8 +10,9 @@ from planish.compiler.errors import ScheduleError
 from planish.compiler.loop.ir import Loop, walk
 from planish.compiler.loop.relations import legal_order
 from planish.compiler.loop.text import parse, show
+from planish.compiler.loop.verify import verify
 from planish.schedules.moves import loops as L
-from planish.schedules.schedule import Schedule
+from planish.schedules.schedule import Schedule, parse_trace, replay
 
 from .programs import conv, dense, softmax
 from .refusals import Refusal, check_refusal, refusals
@@ -118,3 +119,37 @@ def f(x: f32[4, 8], *, C: f32[4, 8]):
     s = L.bind(s, "C.b", "block.x")
     found = [x.kind for x in walk(s.func.body) if isinstance(x, Loop)]
     assert found == ["block.x", "thread.x", "thread.x"]
+
+
+CAPPED = """\
+def f(x: f32[2, 8], *, y: f32[2]):
+    for i in serial(2):
+        with block("y0", i=spatial(2, i)):
+            y[i] = f32(0.0)
+    for i in serial(2):
+        for j in serial(8):
+            with block("y", i0=spatial(2, i), r0=reduce(8, j), where=y[i] < f32(3.0)):
+                y[i0] += x[i0, r0]"""
+MARKED = """\
+def f(x: f32[8], *, y: f32[8]):
+    for i in serial(8):
+        with block("y0", i=spatial(8, i)):
+            y[i] = x[i]
+    for i in serial(2):
+        for j in serial(4):
+            with block("y", i0=spatial(2, i), i1=spatial(4, j), where=y[7 - (i * 4 + j)] > f32(0)):
+                y[i0 * 4 + i1] = f32(-1.0)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "trace"),
+    [
+        (CAPPED, 'vectorize("y.j")'),
+        (CAPPED, 'rfactor("y.j", "local")'),
+        (MARKED, 'reorder("y", ("j", "i"))'),
+        (MARKED, 'parallel("y.i")'),
+    ],
+)
+def test_a_condition_that_loads_what_the_block_stores_counts(text: str, trace: str):
+    with pytest.raises(ScheduleError):
+        replay(verify(parse(text)), parse_trace(trace))
