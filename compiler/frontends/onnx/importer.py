@@ -37,7 +37,8 @@ from planish.compiler.packings import Packing
 
 from . import functions
 from .boundary import packed_input, packed_output, packing_of
-from .control import CONTROL, Parted, decide, part, settled
+from .branches import Parted, decide, part, settled
+from .control import CONTROL
 from .items import ITEMS, Item
 from .protos import DecodeError, check_node, load, sorted_nodes
 from .reader import HANDLERS, NodeReader, Undecided
@@ -312,7 +313,7 @@ class Importer:
             try:
                 self.run_node(node, scope)
             except Parted as error:
-                if node.op_type != "If" or self.domain_of(node):
+                if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
                     raise _in_node(settled(error), node, scope) from error
                 return self.part(node, order[k + 1 :], scope, wanted, what, after)
             except PlanishError as error:
@@ -350,11 +351,9 @@ class Importer:
             for k, name in enumerate(node.input)
         ]
 
-    def domain_of(self, node: onnx.NodeProto) -> str:
-        return "" if node.domain == "ai.onnx" else node.domain
-
     def run_node(self, node: onnx.NodeProto, scope: Scope) -> None:
-        inputs, domain = self.inputs_of(node, scope), self.domain_of(node)
+        inputs = self.inputs_of(node, scope)
+        domain = "" if node.domain == "ai.onnx" else node.domain
         key = (domain, node.op_type, node.overload)
         if key in self.functions:
             function = self.functions[key]
