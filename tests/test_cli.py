@@ -255,9 +255,11 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
     assert softmax["why"] == ""
     assert by_name["CenterCropPad"]["expanded"] == [18]
     assert by_name["ai.onnx.preview.FlexAttention"]["missing"] == [1]
-    assert {"name": "relu", "summary": "max(x, 0); NaN stays.", "source": "ONNX Relu-14"} in (
-        facts["planish"]
-    )
+    assert {
+        "name": "relu",
+        "summary": "max(x, 0); NaN and zeros stay.",
+        "source": "ONNX Relu-14",
+    } in (facts["planish"])
 
 
 def test_ops_of_a_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,26 +41,38 @@ def i64(name: str, *values: int) -> onnx.TensorProto:
     return helper.make_tensor(name, onnx.TensorProto.INT64, [len(values)], values)
 
 
+OPSET = onnx.defs.onnx_opset_version()
+
+
+def takes(op: str, dtype: DType) -> bool:
+    """Whether ONNX lets an operator move elements of a dtype."""
+    name = f"tensor({onnx.TensorProto.DataType.Name(CODES[dtype]).lower()})"
+    return any(name in port.types for port in onnx.defs.get_schema(op, OPSET).inputs)
+
+
 def model_of(dtype: DType, constant: Array, raw: bool) -> onnx.ModelProto:
     """Every way to move elements of x [a, 6]; c is a constant, d an input with a default."""
     node = helper.make_node
+    whole = "joined" if takes("Concat", dtype) else "x"
+    part = "left" if takes("Split", dtype) else "x"
     nodes = [
         node("Identity", ["x"], ["identity"]),
         node("Reshape", ["x", "flat"], ["reshaped"]),
         node("Transpose", ["x"], ["transposed"], perm=[1, 0]),
         node("Concat", ["x", "c", "d"], ["joined"], axis=0),
-        node("Gather", ["joined", "indices"], ["gathered"], axis=1),
-        node("Slice", ["joined", "from", "to", "axes", "steps"], ["sliced"]),
+        node("Gather", [whole, "indices"], ["gathered"], axis=1),
+        node("Slice", [whole, "from", "to", "axes", "steps"], ["sliced"]),
         node("Split", ["x"], ["left", "right"], axis=1, num_outputs=2),
-        node("Expand", ["left", "wide"], ["expanded"]),
+        node("Expand", [part, "wide"], ["expanded"]),
         node("Tile", ["c", "twice"], ["tiled"]),
         node("Pad", ["x", "pads", "fill"], ["padded"]),
         node("Pad", ["c", "pads"], ["edges"], mode="edge"),
         node("Where", ["flags", "x", "fill"], ["chosen"]),
-        node("Unsqueeze", ["right", "axes"], ["deeper"]),
+        node("Unsqueeze", ["x", "axes"], ["deeper"]),
         node("Squeeze", ["deeper", "axes"], ["shallow"]),
         node("GatherElements", ["c", "places"], ["picked"], axis=1),
     ]
+    nodes = [n for n in nodes if takes(n.op_type, dtype)]
     if raw:
         known = numpy_helper.from_array(constant, "c")
     else:
@@ -87,7 +99,7 @@ def model_of(dtype: DType, constant: Array, raw: bool) -> onnx.ModelProto:
         [onnx.ValueInfoProto(name=name) for name in outputs],
         initialisers,
     )
-    opset = helper.make_opsetid("", 25)
+    opset = helper.make_opsetid("", OPSET)
     return helper.make_model(graph, opset_imports=[opset])
 
 
@@ -99,7 +111,7 @@ def same(found: dict[str, Array], wanted: dict[str, Array]) -> None:
         assert found[name].tobytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize("dtype", ALL.values(), ids=str)
+@pytest.mark.parametrize("dtype", [d for d in ALL.values() if takes("Identity", d)], ids=str)
 def test_elements_are_moved(dtype: DType, tmp_path: Path) -> None:
     constant = numbers(dtype, 2, 6)
     model = model_of(dtype, constant, raw=True)
@@ -109,10 +121,11 @@ def test_elements_are_moved(dtype: DType, tmp_path: Path) -> None:
     names = graph.output_names
     results = run_reference(graph, inputs | {"d": constant[1:]})
     wanted = dict(zip(names, results, strict=True))
-    np.testing.assert_array_equal(wanted["transposed"].T, inputs["x"])
-    assert wanted["joined"].tobytes() == b"".join(
-        a.tobytes() for a in (inputs["x"], constant, constant[1:])
-    )
+    if takes("Transpose", dtype):
+        np.testing.assert_array_equal(wanted["transposed"].T, inputs["x"])
+    if takes("Concat", dtype):
+        parts = (inputs["x"], constant, constant[1:])
+        assert wanted["joined"].tobytes() == b"".join(a.tobytes() for a in parts)
     assert show(parse(show(graph), large_constants(graph))) == show(graph)
     for optimize in (True, False):
         module = planish.compile(model.SerializeToString(), optimize=optimize)

@@ -158,7 +158,7 @@ def test_sizes_that_do_not_fit_are_an_error() -> None:
     inputs = network("unet").inputs({"height": 6, "width": 8})
     with pytest.raises(planish.TypeCheckError, match="sizes of the inputs do not fit") as caught:
         module("unet").run(inputs)
-    assert caught.value.node == "height = 6, width = 8"
+    assert str(caught.value.node).endswith("\nheight = 6, width = 8")
     two = network("transformer").inputs({"batch": 2, "sequence": 8})
     two["mask"] = two["mask"][:1]
     with pytest.raises(
