@@ -50,21 +50,28 @@ def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Sched
     if out is None:
         s = S.cache_write(s, anchor, "register")
         out, anchor = anchor, f"{anchor}_cache"
-    c = as_contraction(s.block(anchor))
-    if c is None:
-        raise ScheduleError("what is read through leaves no contraction", node=anchor)
-    s, c = _divide_phases(s, c, out)
+    s, c = _divide_phases(s, _still(s, anchor), out)
     s, c = _merge_rows(s, c, out)
     rows, cols = (c.m[-1] if c.m else None), c.n[-1]
     return _scheduled(s, c, out, rows, cols, setting)
+
+
+def _still(s: Schedule, anchor: str) -> Contraction:
+    """The contraction that a block is after other moves.
+
+    Errors: ScheduleError if it is none with columns any more; then another rule fits.
+    """
+    c = as_contraction(s.block(anchor))
+    if c is None or not c.n:
+        raise ScheduleError("what is left is no contraction", node=anchor)
+    return c
 
 
 def schedule_alone(s: Schedule, c: Contraction, setting: Setting) -> Schedule:
     """Schedule a contraction among other blocks: in the loops that it has for itself."""
     out = c.block.name
     s = S.cache_write(s, out, "register")
-    found = as_contraction(s.block(f"{out}_cache"))
-    assert found is not None
+    found = _still(s, f"{out}_cache")
     shared = {x.var for x in s.loops(out)} - {x.var for x in own_loops(s, out)}
     rows = [i for i in found.m if not shared & set(n.free_vars(i.binding))]
     row, cols = (rows[-1] if rows else None), found.n[-1]
@@ -254,9 +261,7 @@ def _divide_phases(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Con
         shape: list[object] = [_number(d) for d in buffer.shape]
         shape[at : at + 1] = [_number(simplify(buffer.shape[at] // factor)), factor]
         s = S.layout(s, buffer.name, tuple(dims), tuple(shape))
-        found = as_contraction(s.block(anchor))
-        assert found is not None
-        c = found
+        c = _still(s, anchor)
     return s, c
 
 
@@ -291,9 +296,7 @@ def _merge_rows(s: Schedule, c: Contraction, out: str) -> tuple[Schedule, Contra
         shape: list[object] = [_number(d) for d in buffer.shape]
         shape[at : at + 2] = [_number(a.extent * b.extent)]
         s = S.layout(s, buffer.name, tuple(dims), tuple(shape))
-        found = as_contraction(s.block(anchor))
-        assert found is not None
-        c = found
+        c = _still(s, anchor)
     return s, c
 
 

@@ -249,6 +249,8 @@ def _resized(draw: Draw, inputs: dict[str, Array]) -> dict[str, Array]:
 
 
 def resized(array: Array, shape: Any) -> Array:
+    if array.dtype == object and not array.size:  # numpy would fill it up with numbers
+        return np.full(shape, "", object)
     return np.resize(array, shape).astype(array.dtype)
 
 
