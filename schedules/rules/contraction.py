@@ -52,6 +52,8 @@ def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Sched
         out, anchor = anchor, f"{anchor}_cache"
     s, c = _divide_phases(s, _still(s, anchor), out)
     s, c = _merge_rows(s, c, out)
+    if not c.n:
+        raise ScheduleError("what is left has no columns", node=anchor)
     rows, cols = (c.m[-1] if c.m else None), c.n[-1]
     return _scheduled(s, c, out, rows, cols, setting)
 
@@ -59,10 +61,10 @@ def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Sched
 def _still(s: Schedule, anchor: str) -> Contraction:
     """The contraction that a block is after other moves.
 
-    Errors: ScheduleError if it is none with columns any more; then another rule fits.
+    Errors: ScheduleError if it is none any more; then another rule fits.
     """
     c = as_contraction(s.block(anchor))
-    if c is None or not c.n:
+    if c is None:
         raise ScheduleError("what is left is no contraction", node=anchor)
     return c
 

@@ -307,6 +307,7 @@ def test_an_interrupt_from_the_keyboard(tmp_path: Path, model: Path) -> None:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    # Where the interrupt met code made from text, Python ends by the signal: 130 to a shell too.
+    assert process.returncode in (130, -signal.SIGINT), err
     assert f"the same command goes on from {log}" in out
     assert os.path.getsize(log) > 0
