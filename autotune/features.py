@@ -21,7 +21,7 @@ from planish.compiler.expr.evaluate import evaluate, evaluate_array
 from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.loop.ir import Block, Function, Loop, blocks, nests, reads
 from planish.compiler.machine import Machine
-from planish.compiler.remembering import remembered
+from planish.schedules.rules.analysis import operations
 
 Array = np.ndarray[Any, Any]
 
@@ -181,18 +181,6 @@ def _balance(chunks: float, threads: int) -> float:
     return float(-(-chunks // threads) * threads / chunks)
 
 
-@remembered(4096)
-def _cost(value: Expr) -> int:
-    """Operations of a point; a named function counts as its expansion, roughly."""
-    found = 0
-    for e in n.walk(value):
-        if isinstance(e, n.Call):
-            found += 12
-        elif isinstance(e, n.Binary | n.Select):
-            found += 1
-    return found
-
-
 def _value(e: Expr, sizes: Mapping[str, int]) -> float:
     """An extent; it may be over variables of loops outside, which are then at 0."""
     return float(e.value) if isinstance(e, Const) else float(evaluate(e, sizes))
@@ -227,7 +215,7 @@ class _Nest:
         self.points = float(prod(self.trips))
         self.needed = float(prod(max(1.0, _value(i.extent, origin)) for i in block.iters))
         self.needed = self.needed if block.iters else self.points
-        self.cost = _cost(block.value) + (block.combiner is not None)
+        self.cost = operations(block.value) + (block.combiner is not None)
         self.reads = len(reads(block))
         self.lanes = self.trips[-1] if loops and loops[-1].kind == "vector" else 1.0
         chunks = [t for x, t in zip(loops, self.trips, strict=True) if x.kind == "parallel"]

@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Final, Protocol
 
 from planish.compiler.errors import TuningError
 from planish.schedules.schedule import Trace
 from planish.schedules.trace import trace_to_json
 
+from .closing import Closing
 from .tasks import Task
 
 COMMAND: Final = (sys.executable, "-m", "planish.autotune.worker")
@@ -177,7 +177,7 @@ class _Process:
         return _Gone("crash", f"its process ended with status {status}")
 
 
-class LocalMeasurer:
+class LocalMeasurer(Closing):
     """Measures on this machine, in a few processes. Used with ``with``, or closed."""
 
     def __init__(
@@ -187,17 +187,6 @@ class LocalMeasurer:
         self.until = float("inf")
         self._command = command
         self._processes: list[_Process | None] = [None] * max(1, processes)
-
-    def __enter__(self) -> LocalMeasurer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the processes."""

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
 
 from planish.compiler.errors import ParseError, TuningError
@@ -26,6 +25,7 @@ from planish.schedules.choices import Decisions, Option
 from planish.schedules.schedule import LANGUAGE, Trace
 from planish.schedules.trace import trace_from_json, trace_to_json
 
+from .closing import Closing
 from .tasks import Task, parse_text
 
 SCHEMA: Final = 1
@@ -282,7 +282,7 @@ def _encoded(line: Mapping[str, Any]) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode()
 
 
-class Log:
+class Log(Closing):
     """A log that lines are added to; whatever happens, those that are there stay as they are.
 
     Several processes may add to one. Used with ``with``.
@@ -319,17 +319,6 @@ class Log:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _end_line(self) -> None:
         """Put an end to a line that was cut off, so that the next one is a line of its own."""

@@ -71,7 +71,6 @@ class State:
     hope: float = HOPE
     round_seconds: float = 2.0
     dead: str = ""  # why nothing can be measured
-    confirmed: bool = False  # whether the best one is in the log
 
     @property
     def share(self) -> float:
@@ -188,7 +187,7 @@ class Job:
             state = of[r.task]
             state.search.tried.add(r.trace)
             if r.kind == "best" and self._began_alike(r) and (point := _replayed(state.task, r)):
-                state.best, state.confirmed = point, True
+                state.best = point
         for r in [r for r in mine if r.kind == "trial"][-REPLAYED:]:
             if time.monotonic() > until:
                 break
@@ -290,7 +289,7 @@ class Job:
         ratios = sorted(a / b for a, b in zip(old.seconds, new.seconds, strict=True))
         if median(ratios) < LEAST_GAIN or ratios[1] <= 1.0:
             return False
-        state.best, state.seconds, state.confirmed = point, min(new.seconds), True
+        state.best, state.seconds = point, min(new.seconds)
         self.log.add(self._record("best", state, point, new, old.seconds))
         return True
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from planish.compiler.machine import Machine
 
 Option: TypeAlias = "int | str | tuple[int, ...]"
 T = TypeVar("T", bound="int | str | tuple[int, ...]")
 Decisions: TypeAlias = Mapping[str, Option]
-NONE: Final[Decisions] = {}
 
 
 @dataclass

@@ -19,6 +19,7 @@ from planish.compiler.expr.nodes import (
 )
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
+from planish.compiler.remembering import remembered
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def has_steps(root: ir.Stmt) -> bool:
     return any(loops and not b.iters for loops, b in ir.nests(root))
 
 
+@remembered(1 << 12)
 def operations(value: Expr) -> int:
     """Arithmetic operations of one evaluation; a function counts as its expansion, roughly."""
     count = 0

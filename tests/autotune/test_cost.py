@@ -12,8 +12,6 @@ from planish.autotune.cost import CostModel, Sample
 from planish.autotune.features import NAMES
 from planish.compiler.errors import ParseError, TuningError
 
-pytest.importorskip("xgboost")
-
 
 def samples(tasks: int, each: int, seed: int = 0) -> list[Sample]:
     """Times that follow from two of the features, in another unit for each task."""

@@ -17,8 +17,6 @@ from planish.compiler.errors import TuningError
 from .some import matmul_task, rows_task
 from .test_tune import Made
 
-pytest.importorskip("xgboost")
-
 
 class Checked(HTMLParser):
     """Every element that is opened is closed, in order."""

@@ -30,8 +30,6 @@ from planish.tuning import seconds_of
 
 from .some import matmul_task, rows_task
 
-pytest.importorskip("xgboost")
-
 MODEL = """
 <ir_version: 10, opset_import: ["" : 20]>
 g (float[n, 64] x) => (float[n, 48] y) <float[64, 48] w = {WEIGHTS}> {
