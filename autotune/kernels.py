@@ -31,6 +31,8 @@ from .tasks import Task
 MOST_COPIED: Final = 96 << 20
 LEAST_SECONDS: Final = 2e-3  # of one time that is reported: the mean of so many runs
 MOST_RUNS: Final = 64
+LEAST_ROUNDS: Final = 2
+ENOUGH_SECONDS: Final = 0.1  # for the times of a candidate: slow ones are measured less often
 # The largest difference from the default schedule's answer, of its largest value, by bytes of an
 # element: sums are made in another order.
 TOLERANCE: Final = {1: 0.13, 2: 2e-2, 4: 2e-4, 8: 1e-10}
@@ -162,20 +164,21 @@ class Candidate:
     def seconds(self) -> float:
         """The mean time of so many runs that it can be measured."""
         spent, count = 0.0, 0
-        while count < MOST_RUNS and (spent < LEAST_SECONDS or count < 2):
+        while count < MOST_RUNS and spent < LEAST_SECONDS:
             spent += self.once()
             count += 1
         return spent / count
 
 
 def measure(candidate: Candidate, rounds: int, limit: float) -> tuple[list[float], bool]:
-    """Times of a candidate; only the first, and True, if that is beyond the limit."""
+    """Times of a candidate, at most ``rounds``; only one, and True, if it is beyond the limit."""
     first = candidate.once()
     if first > 2 * limit:  # the first run finds nothing in the caches
         first = min(first, candidate.once())
     if first > limit:
         return [first], True
-    return [candidate.seconds() for _ in range(rounds)], False
+    enough = max(LEAST_ROUNDS, min(rounds, int(ENOUGH_SECONDS / max(first, LEAST_SECONDS))))
+    return [candidate.seconds() for _ in range(enough)], False
 
 
 def in_turn(a: Candidate, b: Candidate, rounds: int) -> tuple[list[float], list[float]]:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -93,7 +93,10 @@ class _OutOfTime(Exception):
 
 
 class _Process:
-    """One process: commands are sent, answers taken in the same order."""
+    """One process: commands are sent, answers taken in the same order.
+
+    ``built`` are the candidates that it holds, by trace, with the numbers that it knows them by.
+    """
 
     def __init__(self, command: Sequence[str], limits: Limits, until: float) -> None:
         self._limits, self._until = limits, until
@@ -109,11 +112,15 @@ class _Process:
         self._buffer = b""
         self.task = ""
         self.candidates = 0
+        self.built: dict[Trace, int] = {}
         self._deadline = time.monotonic() + START_SECONDS
         self._started = False
 
     def send(self, command: dict[str, Any], seconds: float) -> None:
-        """Send a command, to be answered within so many seconds."""
+        """Send a command, to be answered within so many seconds.
+
+        Errors: _Gone if the process ended before.
+        """
         if not self._started:
             self.answer()
             self._started = True
@@ -125,17 +132,38 @@ class _Process:
             raise self._gone() from error
         self._deadline = time.monotonic() + seconds
 
+    def send_build(self, trace: Trace) -> bool:
+        """Have a candidate built; False if it is there, so that no answer will come.
+
+        Errors: _Gone if the process ended before.
+        """
+        if trace in self.built:
+            return False
+        self.candidates += 1
+        command = {"do": "build", "id": self.candidates, "trace": trace_to_json(trace)}
+        self.send(command, self._limits.build_seconds)
+        return True
+
+    def answer_to_build(self, trace: Trace) -> Result | None:
+        """What was wrong with the candidate that was sent last.
+
+        Errors: _Gone if the process ended before, or had to be ended.
+        """
+        failed = _failed(self.answer())
+        if failed is None:
+            self.built[trace] = self.candidates
+        return failed
+
     def answer(self) -> dict[str, Any]:
         """The answer to the command that was sent last.
 
         Errors: _Gone if the process ended before, or had to be ended.
         """
-        assert self._child.stdout is not None
-        out = self._child.stdout.fileno()
+        out = self.output
         with selectors.DefaultSelector() as selector:
             selector.register(out, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                left = min(self._deadline, self._until) - time.monotonic()
+                left = self.left()
                 if left <= 0 or not selector.select(left):
                     self.end()
                     if time.monotonic() >= self._until:
@@ -152,10 +180,32 @@ class _Process:
             raise _Gone("crash", "its process answered nonsense") from error
         return found if isinstance(found, dict) else {}
 
+    @property
+    def output(self) -> int:
+        """The file that answers come from."""
+        assert self._child.stdout is not None
+        return self._child.stdout.fileno()
+
+    def left(self) -> float:
+        """The seconds that are left for the next answer."""
+        return min(self._deadline, self._until) - time.monotonic()
+
     def ask(self, command: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a command and wait for the answer."""
+        """Send a command and wait for the answer.
+
+        Errors: _Gone if the process ended before, or had to be ended.
+        """
         self.send(command, seconds)
         return self.answer()
+
+    def keep(self, traces: Collection[Trace]) -> None:
+        """Forget all candidates but these.
+
+        Errors: _Gone if the process ended before, or had to be ended.
+        """
+        if gone := [t for t in self.built if t not in traces]:
+            ids = [self.built.pop(t) for t in gone]
+            self.ask({"do": "forget", "ids": ids}, self._limits.run_seconds)
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -187,6 +237,7 @@ class LocalMeasurer(Closing):
         self.until = float("inf")
         self._command = command
         self._processes: list[_Process | None] = [None] * max(1, processes)
+        self._compared: tuple[Trace, ...] = ()  # what may soon be asked for again
 
     def close(self) -> None:
         """End the processes."""
@@ -200,55 +251,91 @@ class LocalMeasurer(Closing):
     def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
         """What came of each candidate."""
         out: list[Result | None] = [None] * len(traces)
-        built: list[tuple[int, int]] = []  # candidates that are ready, with their processes
         try:
-            for first in range(0, len(traces), len(self._processes)):
-                some = range(first, min(len(traces), first + len(self._processes)))
-                for k, error in self._build(task, {k: traces[k] for k in some}).items():
-                    if error is None:
-                        built.append((k, k - first))
+            self._prepare(task, min(len(traces), len(self._processes)))
+            where, failed = self._build(task, traces)
+            for k, trace in enumerate(traces):
+                if (error := failed.get(k)) is not None:
                     out[k] = error
-            for k, slot in built:
-                out[k] = self._measured(task, k + 1, traces[k], slot, incumbent)
-            for slot in range(len(self._processes)):
-                self._forget(slot, [k + 1 for k, there in built if there == slot])
+                else:
+                    out[k] = self._measured(task, trace, where[k], incumbent)
         except _OutOfTime:
             self.close()
         return out
 
-    def _build(self, task: Task, traces: dict[int, Trace]) -> dict[int, Result | None]:
-        """Build each in a process of its own, all at the same time; None where that went well."""
-        out: dict[int, Result | None] = {}
+    def _prepare(self, task: Task, count: int) -> None:
+        """Have so many processes go over to a task, all at the same time."""
         sent = []
-        for slot, (k, trace) in enumerate(traces.items()):
+        for slot in range(count):
+            process = self._process(slot)
             try:
-                process = self._at(slot, task)
-                command = {"do": "build", "id": k + 1, "trace": trace_to_json(trace)}
-                process.send(command, self.limits.build_seconds)
-                sent.append((slot, k, process))
+                if process.task == task.key:
+                    process.keep(self._compared)
+                else:
+                    self._send_task(process, task)
+                    sent.append((slot, process))
             except _Gone as gone:
-                out[k] = self._lost(slot, gone)
-        for slot, k, process in sent:
+                self._lost(slot, gone)
+        for slot, process in sent:
             try:
-                out[k] = _failed(process.answer())
+                self._take_task(process, task)
             except _Gone as gone:
-                out[k] = self._lost(slot, gone)
-        return out
+                self._lost(slot, gone)
 
-    def _measured(self, task: Task, id: int, trace: Trace, slot: int, incumbent: float) -> Result:
+    def _build(
+        self, task: Task, traces: Sequence[Trace]
+    ) -> tuple[dict[int, int], dict[int, Result]]:
+        """Build each in the process that is free first: where it is, or what was wrong with it."""
+        waiting = list(reversed(range(len(traces))))
+        where: dict[int, int] = {}
+        failed: dict[int, Result] = {}
+        busy: dict[int, int] = {}  # what a process is at
+        while waiting or busy:
+            for slot in range(len(self._processes)):
+                while waiting and slot not in busy:
+                    k = waiting.pop()
+                    where[k] = slot
+                    try:
+                        if self._at(slot, task).send_build(traces[k]):
+                            busy[slot] = k
+                    except _Gone as gone:
+                        failed[k] = self._lost(slot, gone)
+            for slot in self._answering(busy):
+                k = busy.pop(slot)
+                process = self._processes[slot]
+                assert process is not None
+                try:
+                    if (error := process.answer_to_build(traces[k])) is not None:
+                        failed[k] = error
+                except _Gone as gone:
+                    failed[k] = self._lost(slot, gone)
+        return where, failed
+
+    def _answering(self, busy: Collection[int]) -> list[int]:
+        """Those of some processes that have something to say, or have had the time for it."""
+        with selectors.DefaultSelector() as selector:
+            left = float("inf")
+            for slot in busy:
+                process = self._processes[slot]
+                assert process is not None
+                selector.register(process.output, selectors.EVENT_READ, slot)
+                left = min(left, process.left())
+            found = [key.data for key, _ in selector.select(max(0.0, left))] if busy else []
+        return found or [s for s in busy if (p := self._processes[s]) and p.left() <= 0]
+
+    def _measured(self, task: Task, trace: Trace, slot: int, incumbent: float) -> Result:
         most = incumbent * self.limits.hopeless
         limit = most if most < 1e9 else 1e9
         rounds = self.limits.rounds
         seconds = self.limits.run_seconds + (rounds + 2) * min(limit, self.limits.run_seconds)
         try:
             process = self._at(slot, task)
-            process.candidates += 1
-            command = {"do": "measure", "id": id, "rounds": rounds, "limit": limit}
+            # If its process has been replaced in between, it is built again.
+            if process.send_build(trace) and (error := process.answer_to_build(trace)):
+                return error
+            command = {"do": "measure", "id": process.built[trace], "rounds": rounds,
+                       "limit": limit}  # fmt: skip
             answer = process.ask(command, seconds)
-            if answer.get("error") == "failed":  # its process has been replaced in between
-                build = {"do": "build", "id": id, "trace": trace_to_json(trace)}
-                answer = process.ask(build, self.limits.build_seconds)
-                answer = answer or process.ask(command, seconds)
         except _Gone as gone:
             return self._lost(slot, gone)
         if (failed := _failed(answer)) is not None:
@@ -259,57 +346,62 @@ class LocalMeasurer(Closing):
         self, task: Task, old: Trace, new: Trace, rounds: int
     ) -> tuple[Result, Result] | None:
         """Times of two candidates, measured in turn in one process."""
+        self._compared = (old, new)
+        built = [p.built if p is not None and p.task == task.key else {} for p in self._processes]
+        slot = max(range(len(built)), key=lambda s: (new in built[s]) + (old in built[s]))
         try:
-            process = self._at(0, task)
-            for id, trace in ((1, old), (2, new)):
-                command = {"do": "build", "id": id, "trace": trace_to_json(trace)}
-                answer = process.ask(command, self.limits.build_seconds)
-                if (failed := _failed(answer)) is not None:
-                    return (failed, Result()) if id == 1 else (Result(), failed)
+            process = self._at(slot, task)
+            for trace in (old, new):
+                if process.send_build(trace) and (failed := process.answer_to_build(trace)):
+                    return (failed, Result()) if trace is old else (Result(), failed)
             answer = process.ask(
-                {"do": "compare", "ids": [1, 2], "rounds": rounds},
+                {"do": "compare", "ids": [process.built[old], process.built[new]],
+                 "rounds": rounds},
                 (2 * rounds + 1) * self.limits.run_seconds,
-            )
+            )  # fmt: skip
             if (failed := _failed(answer)) is not None:
                 return Result(), failed
-            self._forget(0, [1, 2])
             a, b = (Result(tuple(times)) for times in answer["seconds"])
             return a, b
         except _Gone as gone:
-            return Result(), self._lost(0, gone)
+            return Result(), self._lost(slot, gone)
         except _OutOfTime:
             self.close()
             return None
 
     # ------------------------------------------------------------------------------ processes
 
-    def _at(self, slot: int, task: Task) -> _Process:
-        """The process of a slot, ready for a task."""
+    def _process(self, slot: int) -> _Process:
+        """The process of a slot."""
         process = self._processes[slot]
         if process is not None and process.candidates >= self.limits.recycled_after:
             process.end()
             process = None
         if process is None:
             process = self._processes[slot] = _Process(self._command, self.limits, self.until)
-        if process.task != task.key:
-            command = {"do": "task", "task": replace(task, calls=1).to_json()}
-            answer = process.ask(command, self.limits.task_seconds)
-            if (failed := _failed(answer)) is not None:
-                raise TuningError(
-                    f"the default schedule of {task.label or task.key} fails: {failed.detail}",
-                    node=task.text,
-                )
-            process.task = task.key
         return process
 
-    def _forget(self, slot: int, ids: Sequence[int]) -> None:
-        process = self._processes[slot]
-        if process is None or not ids:
-            return
-        try:
-            process.ask({"do": "forget", "ids": list(ids)}, self.limits.run_seconds)
-        except _Gone as gone:
-            self._lost(slot, gone)
+    def _at(self, slot: int, task: Task) -> _Process:
+        """The process of a slot, ready for a task."""
+        process = self._processes[slot] or self._process(slot)
+        if process.task != task.key:
+            self._send_task(process, task)
+            self._take_task(process, task)
+        return process
+
+    def _send_task(self, process: _Process, task: Task) -> None:
+        process.built.clear()
+        process.task = ""
+        command = {"do": "task", "task": replace(task, calls=1).to_json()}
+        process.send(command, self.limits.task_seconds)
+
+    def _take_task(self, process: _Process, task: Task) -> None:
+        if (failed := _failed(process.answer())) is not None:
+            raise TuningError(
+                f"the default schedule of {task.label or task.key} fails: {failed.detail}",
+                node=task.text,
+            )
+        process.task = task.key
 
     def _lost(self, slot: int, gone: _Gone) -> Result:
         self._processes[slot] = None

@@ -1,7 +1,8 @@
 """The search for a task's best schedule: evolution of points under the cost model.
 
 Each round proposes a few points to measure: most are the best by the model's score among children
-of good points and points drawn at random, some are taken whatever the model says.
+of good points, points drawn at random, and what was good for tasks like this one; some are taken
+whatever the model says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from planish.schedules.space import Point
+from planish.compiler.errors import ScheduleError
+from planish.schedules.choices import Decisions
+from planish.schedules.space import Point, Space
 from planish.schedules.trace import Trace
 
 from .cost import Model, Sample
@@ -22,11 +25,14 @@ from .features import Array, features
 from .tasks import Task
 
 ELITES: Final = 8  # measured points that have children
-POOL: Final = 32  # new points of a round among which the model chooses
+POOL: Final = 4  # new points for each one to measure, among which the model chooses
 GENERATIONS: Final = 2
 EPSILON: Final = 0.2  # the part of a batch that the model has no say in
 CURIOSITY: Final = 0.3  # how much of what the model is unsure of counts for a point
 POOL_SECONDS: Final = 10.0  # beyond which a round makes do with what it has
+RANDOM: Final = 0.15  # the part of new points that are drawn
+RANDOM_AT_FIRST: Final = 0.7  # the same where nothing better than a plain schedule is known
+LENT: Final = 3  # tasks from which points are taken over in a round
 
 
 @dataclass(eq=False)
@@ -43,7 +49,7 @@ class Search:
     """The state of a task's search; ``start`` is the point that it begins with."""
 
     task: Task
-    start: Point
+    space: Space
     pick: Random
     known: list[Known] = field(default_factory=list)
     tried: set[Trace] = field(default_factory=set)
@@ -51,17 +57,24 @@ class Search:
     _scores: dict[Trace, float] = field(default_factory=dict)  # of the points last proposed
 
     def __post_init__(self) -> None:
+        self.start = self.space.start()
         self.tried.add(self.start.schedule.trace)
 
-    def propose(self, count: int, model: Model) -> list[Point]:
-        """So many new points to measure; fewer if no more are found."""
-        pool: dict[Trace, Point] = {}
-        parents = self._elites()
+    def propose(self, count: int, model: Model, lent: Sequence[Decisions] = ()) -> list[Point]:
+        """So many new points to measure; fewer if no more are found.
+
+        ``lent`` are decisions that were good for other tasks, those of the most similar one first.
+        Up to half of the points follow them.
+        """
+        seeds = self._seeds(lent)
+        pool = {p.schedule.trace: p for p in seeds}
+        parents = [*self._elites(), *seeds]
         until = time.monotonic() + POOL_SECONDS
+        most = POOL * count
         for generation in range(GENERATIONS):
-            goal = POOL * (generation + 1) // GENERATIONS
+            goal = most * (generation + 1) // GENERATIONS
             attempts = 0
-            while len(pool) < goal and attempts < 3 * POOL and time.monotonic() < until:
+            while len(pool) < goal and attempts < 3 * most and time.monotonic() < until:
                 attempts += 1
                 child = self._child(parents)
                 if child is not None and child.schedule.trace not in self.tried:
@@ -69,17 +82,19 @@ class Search:
             if generation + 1 < GENERATIONS and pool:
                 ranked = self._ranked(list(pool.values()), model)
                 parents = [*ranked[:ELITES], *parents[: ELITES // 2]]
-        ranked = self._ranked(list(pool.values()), model)
-        free = sum(self.pick.random() < EPSILON for _ in range(count))
-        chosen = ranked[: count - free]
-        rest = ranked[len(chosen) :]
+        chosen = seeds[: count // 2]
+        ranked = self._ranked([p for p in pool.values() if p not in chosen], model)
+        free = sum(self.pick.random() < EPSILON for _ in range(count - len(chosen)))
+        sure = count - len(chosen) - free
+        rest = ranked[sure:]
         self.pick.shuffle(rest)
-        chosen += rest[: count - len(chosen)]
+        chosen += [*ranked[:sure], *rest[:free]]
         self.tried.update(p.schedule.trace for p in chosen)
         if chosen:
             score, _ = model.score(np.stack([self.features(p) for p in chosen]))
             traces = [p.schedule.trace for p in chosen]
             self._scores = dict(zip(traces, map(float, score), strict=True))
+        self.space.forget()
         return chosen
 
     def told(self, point: Point, seconds: float) -> None:
@@ -93,6 +108,20 @@ class Search:
         sizes = dict(zip((v.name for v in self.task.func.symbols), self.task.sizes, strict=True))
         return features(point.schedule.func, self.task.target.machine, self.task.threads, sizes)
 
+    def _seeds(self, lent: Sequence[Decisions]) -> list[Point]:
+        """New points of other tasks' decisions."""
+        found: dict[Trace, Point] = {}
+        for decisions in lent:
+            if len(found) == LENT:
+                break
+            try:
+                point = self.space.point(decisions)
+            except ScheduleError:
+                continue
+            if point.schedule.trace not in self.tried:
+                found.setdefault(point.schedule.trace, point)
+        return list(found.values())
+
     def _elites(self) -> list[Point]:
         """The best points so far, the one that it began with among them."""
         good = sorted((k for k in self.known if k.time < float("inf")), key=lambda k: k.time)
@@ -100,12 +129,13 @@ class Search:
         return found if len(good) >= ELITES else [*found, self.start]
 
     def _child(self, parents: Sequence[Point]) -> Point | None:
-        space, pick = self.task.space, self.pick
-        how = pick.random()
-        if how < 0.15:
+        space, pick = self.space, self.pick
+        at_first = not space.estimates and len(self.known) <= 1
+        drawn = RANDOM_AT_FIRST if at_first else RANDOM
+        if pick.random() < drawn:
             return space.random(pick)
         parent = pick.choice(parents)
-        if how < 0.4 and len(parents) > 1:
+        if pick.random() < 0.3 and len(parents) > 1:
             crossed = space.crossed(parent, pick.choice(parents), pick)
             return crossed and (space.mutated(crossed, pick) if pick.random() < 0.5 else crossed)
         child = space.mutated(parent, pick)

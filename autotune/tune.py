@@ -21,13 +21,18 @@ from planish.schedules.schedule import LANGUAGE, replay
 from planish.schedules.space import Point
 
 from .cost import CostModel, Model
+from .features import Array
 from .measure import LocalMeasurer, Measurer, Result
 from .records import Contents, Log, Record, now, read
 from .search import Search
 from .tasks import Task
+from .transfer import Lending, outline
 
 BATCH: Final = 8  # candidates of a round
+FIRST: Final = 4  # candidates of a task's first round, if tasks like it were tuned
 CONFIRMED_BY: Final = 7  # times of old and new, measured in turn
+BY_FAR: Final = 0.6  # of the incumbent's time: what needs fewer of them
+CONFIRMED_BY_FAR: Final = 3
 PROMISING: Final = 0.98  # of the incumbent's time: what is worth being measured again
 LEAST_GAIN: Final = 1.01  # the middle ratio from which a new one replaces an old one
 HOPE: Final = 0.3  # the part of a task's time that its first round is expected to save
@@ -64,6 +69,7 @@ class State:
     task: Task
     search: Search
     best: Point
+    outline: Array
     seconds: float = float("inf")
     first: float = float("inf")  # of the schedule that the job began with
     trials: int = 0
@@ -101,7 +107,8 @@ class Progress:
 class Job:
     """One tuning job; ``run`` does it, and may be called from one thread only.
 
-    ``measurer`` and ``model`` can be others than ours. ``report`` is called after every round.
+    ``measurer`` and ``model`` can be others than ours. What was best in ``logs`` for tasks like
+    these is tried early. ``report`` is called after every round.
     """
 
     def __init__(
@@ -112,13 +119,16 @@ class Job:
         *,
         measurer: Measurer | None = None,
         model: Model | None = None,
+        logs: Iterable[str | Path] = (),
         report: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self.options = options or Options()
         self.log = Log(log)
         self.measurer = measurer or LocalMeasurer()
         self.model = CostModel.shipped(self.options.seed) if model is None else model
+        self.logs = tuple(logs)
         self.report = report
+        self.lending = Lending()
         self.failures: Counter[str] = Counter()
         self.trials = 0
         self._began = time.monotonic()
@@ -136,7 +146,10 @@ class Job:
         Errors: TuningError if the log cannot be written; what it holds by then is kept.
         """
         try:
-            self._resume(read([self.log.path]))
+            contents = read([self.log.path])
+            self._resume(contents)
+            for some in (contents, read(self.logs)):
+                self.lending.read(some, self.states[0].task)
             self._measure_first()
             while self._goes_on():
                 state = max(self.states, key=lambda s: s.promise)
@@ -169,9 +182,9 @@ class Job:
     # -------------------------------------------------------------------------------- beginning
 
     def _state(self, task: Task, pick: Random) -> State:
-        space = task.space
-        start = space.plain() if self.options.start == "plain" else space.default()
-        return State(task, Search(task, start, Random(pick.random())), start)
+        space = replace(task.space, estimates=self.options.start == "default")
+        search = Search(task, space, Random(pick.random()))
+        return State(task, search, search.start, outline(task.func, task, task.sizes))
 
     def _resume(self, contents: Contents) -> None:
         """Take over what the log holds of these tasks."""
@@ -239,7 +252,11 @@ class Job:
         count = self.options.batch
         if self.options.trials is not None:
             count = min(count, self.options.trials - self.trials)
-        points = state.search.propose(count, self.model)
+        rule = state.search.start.decisions.get("rule")
+        lent = self.lending.to(state.task.key, state.outline, rule)
+        if lent and not state.rounds:
+            count = min(count, FIRST)  # others know already what is good
+        points = state.search.propose(count, self.model, lent)
         if not points:
             state.hope = 0.0  # there is no other schedule left
             return
@@ -256,8 +273,8 @@ class Job:
             self._take(state, point, result)
             if result.seconds and min(result.seconds) < PROMISING * state.seconds:
                 better.append((min(result.seconds), k))
-        for _, k in sorted(better)[:2]:
-            if self._confirmed(state, points[k]):
+        for seconds, k in sorted(better)[:2]:
+            if self._confirmed(state, points[k], seconds):
                 break
         self.model.fit([s for each in self.states for s in each.search.samples])
         state.rounds += 1
@@ -278,11 +295,11 @@ class Job:
         self.log.add(self._record("trial", state, point, result))
         state.search.told(point, seconds)
 
-    def _confirmed(self, state: State, point: Point) -> bool:
+    def _confirmed(self, state: State, point: Point, seconds: float) -> bool:
         """Whether a candidate replaces the best one: faster beyond noise, measured in turn."""
-        found = self.measurer.compare(
-            state.task, state.best.schedule.trace, point.schedule.trace, CONFIRMED_BY
-        )
+        rounds = CONFIRMED_BY_FAR if seconds < BY_FAR * state.seconds else CONFIRMED_BY
+        old_trace, new_trace = state.best.schedule.trace, point.schedule.trace
+        found = self.measurer.compare(state.task, old_trace, new_trace, rounds)
         if found is None or found[0].error or found[1].error:
             return False
         old, new = found
@@ -290,6 +307,7 @@ class Job:
         if median(ratios) < LEAST_GAIN or ratios[1] <= 1.0:
             return False
         state.best, state.seconds = point, min(new.seconds)
+        self.lending.learn(state.task.key, state.outline, point.decisions)
         self.log.add(self._record("best", state, point, new, old.seconds))
         return True
 

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias, TypeVar
 
+from planish.compiler.loop.ir import Function
 from planish.compiler.machine import Machine
+
+from .schedule import Schedule
 
 Option: TypeAlias = "int | str | tuple[int, ...]"
 T = TypeVar("T", bound="int | str | tuple[int, ...]")
@@ -61,6 +64,7 @@ class Setting:
 
     ``constants`` are parameters that are known at compile time and may be laid out at will;
     ``part`` is put before the names of questions, where a function has several parts alike.
+    ``origin`` is the schedule of no moves, if it is kept for many points.
     """
 
     machine: Machine
@@ -68,6 +72,11 @@ class Setting:
     constants: frozenset[str] = frozenset()
     choices: Choices = field(default_factory=Choices)
     part: str = ""
+    origin: Schedule | None = None
+
+    def begin(self, func: Function) -> Schedule:
+        """The schedule of no moves."""
+        return Schedule(func) if self.origin is None else self.origin
 
     def pick(self, name: str, options: Sequence[T], estimate: T) -> T:
         """The answer to a question; ``options`` begin with the one that does the least."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import (
     Any,
     Concatenate,
@@ -54,6 +55,10 @@ class Schedule:
 
     func: Function
     trace: Trace = ()
+    # What moves made of it, or the error of one: kept where many schedules begin alike.
+    known: dict[Step, Schedule | ScheduleError] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def loops(self, block: str) -> tuple[Loop, ...]:
         """The loops around a block, outermost first."""
@@ -68,12 +73,20 @@ class Schedule:
 
         Errors: ScheduleError if there is none of that name, or more than one.
         """
-        found = [(loops, b) for loops, b in ir.nests(self.func.body) if b.name == block]
+        found = self._nests.get(block, [])
         if len(found) == 1:
             return found[0]
         names = ", ".join(b.name for b in ir.blocks(self.func.body))
         many = f"there are {len(found)} blocks {block}" if found else f"there is no block {block}"
         raise ScheduleError(many, hint=f"there are {names}")
+
+    @cached_property
+    def _nests(self) -> dict[str, list[tuple[tuple[Loop, ...], Block]]]:
+        """The blocks of each name, with the loops around them."""
+        out: dict[str, list[tuple[tuple[Loop, ...], Block]]] = {}
+        for loops, b in ir.nests(self.func.body):
+            out.setdefault(b.name, []).append((loops, b))
+        return out
 
     def loop(self, path: str) -> Loop:
         """The loop of a path "block.variable".
@@ -134,16 +147,9 @@ def move(
     required = sum(p.default is p.empty for p in parameters)
     takes = ", ".join(f"{p.name}: {p.annotation}" for p in parameters)
 
-    @functools.wraps(apply)
-    def wrapped(s: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
-        if kwargs:
-            raise ScheduleError("moves take their arguments by position", op=name)
-        fitting = all(_fits(a, kind) for a, kind in zip(args, kinds, strict=False))
-        if not (fitting and required <= len(args) <= len(kinds)):
-            given = ", ".join(map(repr, args))
-            raise ScheduleError(f"it takes ({takes})", op=name, node=f"{name}({given})")
+    def done(s: Schedule, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         try:
-            out = apply(s, *args, **kwargs)
+            return apply(s, *args, **kwargs)
         except InternalError:
             raise
         except PlanishError as error:
@@ -152,8 +158,27 @@ def move(
             raise ScheduleError(
                 error.message, op=name, node=error.node, span=error.span, hint=error.hint
             ) from error
-        arguments = cast("tuple[Argument, ...]", args)
-        return Schedule(out.func, (*s.trace, Step(name, arguments)))
+
+    @functools.wraps(apply)
+    def wrapped(s: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        if kwargs:
+            raise ScheduleError("moves take their arguments by position", op=name)
+        fitting = all(_fits(a, kind) for a, kind in zip(args, kinds, strict=False))
+        if not (fitting and required <= len(args) <= len(kinds)):
+            given = ", ".join(map(repr, args))
+            raise ScheduleError(f"it takes ({takes})", op=name, node=f"{name}({given})")
+        step = Step(name, cast("tuple[Argument, ...]", args))
+        if s.known is None:
+            return Schedule(done(s, *args, **kwargs).func, (*s.trace, step))
+        if (found := s.known.get(step)) is None:
+            try:
+                found = Schedule(done(s, *args, **kwargs).func, (*s.trace, step), {})
+            except ScheduleError as error:
+                found = error
+            s.known[step] = found
+        if isinstance(found, ScheduleError):
+            raise found
+        return found
 
     MOVES[name] = wrapped
     return wrapped

@@ -41,12 +41,19 @@ class Space:
     """The schedules of a function on a machine, for so many threads.
 
     ``constants`` are parameters that are known at compile time and may be laid out at will.
+    Questions that nobody has answered get the rules' estimates, or without ``estimates`` the
+    answer that does the least.
     """
 
     func: Function
     machine: Machine
     threads: int = 1
     constants: frozenset[str] = frozenset()
+    estimates: bool = True
+
+    def start(self) -> Point:
+        """The point that nobody has decided anything about."""
+        return self.default() if self.estimates else self.plain()
 
     def default(self) -> Point:
         """The point of all estimates."""
@@ -61,25 +68,25 @@ class Space:
         return self._point(Choices(plain=True))
 
     def point(self, decisions: Decisions) -> Point:
-        """The point of given decisions; what they leave open is estimated.
+        """The point of given decisions, as far as they are options of its questions.
 
         Errors: ScheduleError if there is none.
         """
-        return self._point(Choices(decisions))
+        return self._point(Choices(decisions, plain=not self.estimates))
 
     def random(self, pick: Random) -> Point:
-        """A point all of whose decisions are drawn; the default one if none was found.
+        """A point all of whose decisions are drawn; the first one if none was found.
 
         Mostly by the rule that is estimated to be the right one.
         """
-        default = self.default()
+        start = self.start()
         for _ in range(TRIES):
-            rule = {} if pick.random() < OTHER_RULE else {"rule": default.decisions["rule"]}
+            rule = {} if pick.random() < OTHER_RULE else {"rule": start.decisions["rule"]}
             try:
                 return self._point(Choices(rule, drawn=pick))
             except ScheduleError:
                 continue
-        return default
+        return start
 
     def mutated(self, point: Point, pick: Random) -> Point | None:
         """A point with another answer to one question; None if none was found."""
@@ -116,6 +123,16 @@ class Space:
         except ScheduleError:
             return None
 
+    @cached_property
+    def _origin(self) -> Schedule:
+        """The schedule of no moves, with what was made of it: many points begin alike."""
+        return Schedule(self.func, known={})
+
+    def forget(self) -> None:
+        """Give back the memory of what points have in common."""
+        if (known := self._origin.known) is not None:
+            known.clear()
+
     def _point(self, choices: Choices) -> Point:
-        s = schedule(self.func, self.machine, self.threads, self.constants, choices)
+        s = schedule(self.func, self.machine, self.threads, self.constants, choices, self._origin)
         return Point(s, choices.made, choices.options)

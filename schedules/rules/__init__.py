@@ -34,7 +34,12 @@ def default_schedule(
 
 
 def schedule(
-    func: Function, machine: Machine, threads: int, constants: frozenset[str], choices: Choices
+    func: Function,
+    machine: Machine,
+    threads: int,
+    constants: frozenset[str],
+    choices: Choices,
+    origin: Schedule | None = None,
 ) -> Schedule:
     """The schedule that answers make; afterwards ``choices`` tells what was asked.
 
@@ -42,7 +47,7 @@ def schedule(
 
     Errors: ScheduleError if the given answers make none.
     """
-    setting = Setting(machine, threads, constants, choices)
+    setting = Setting(machine, threads, constants, choices, origin=origin)
     fitting = dict(rules(func, setting))
     given = choices.given.get("rule")
     if given is None and choices.drawn is not None:

@@ -45,7 +45,7 @@ def schedule_attention(func: Function, setting: Setting) -> Schedule:
     Errors: ScheduleError where a function is not of that form.
     """
     first, second = (c.block.name for c in contractions(func))
-    s = inline_permutations(Schedule(func), first)
+    s = inline_permutations(setting.begin(func), first)
     s = inline_permutations(s, second)
     s = inline_elementwise(s, second)
     s = _stream_operands(s, first, setting)

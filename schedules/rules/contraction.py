@@ -39,7 +39,7 @@ FAR_STEP = 256  # elements between rows from which many rows on the left make pa
 
 def schedule_contraction(func: Function, setting: Setting, anchor: str) -> Schedule:
     """The schedule of a function around the contraction ``anchor``."""
-    s = inline_permutations(Schedule(func), anchor)
+    s = inline_permutations(setting.begin(func), anchor)
     s = inline_elementwise(s, anchor)
     s = inline_chains(s, anchor)
     for b in list(ir.blocks(s.func.body)):

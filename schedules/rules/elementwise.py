@@ -32,7 +32,7 @@ SERIAL_BELOW = 40_000  # operations for which starting a parallel loop does not 
 
 def schedule_elementwise(func: Function, setting: Setting) -> Schedule:
     """The schedule of a function of elementwise stages."""
-    s = inline_all(Schedule(func), setting)
+    s = inline_all(setting.begin(func), setting)
     for b in list(ir.blocks(s.func.body)):
         s = stream(s, b.name, setting)
     return s

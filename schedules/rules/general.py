@@ -27,7 +27,7 @@ ENOUGH_ROWS = 64  # iterations of a parallel loop that keep all threads busy to 
 
 def schedule_general(func: Function, setting: Setting) -> Schedule:
     """The schedule of a function of which only the blocks are known."""
-    s = inline_all(Schedule(func), setting) if is_stages(func) else Schedule(func)
+    s = inline_all(setting.begin(func), setting) if is_stages(func) else setting.begin(func)
     for b in list(ir.blocks(s.func.body)):
         s = _attempt(s, b.name, setting.about(b.name))
     return _share_rows(s) if setting.threads > 1 else s

@@ -55,7 +55,7 @@ def _rank_before_reduction(b: Block) -> int:
 
 def schedule_rows(func: Function, setting: Setting) -> Schedule:
     """The schedule of a function whose reductions run along rows."""
-    s = _inline_cheap(Schedule(func), setting)
+    s = _inline_cheap(setting.begin(func), setting)
     axes = row_axes(s.func)
     out = list(ir.blocks(s.func.body))[-1].name
     row = ""

@@ -53,7 +53,7 @@ def fits(block: Block) -> bool:
 
 def schedule_windows(func: Function, setting: Setting, anchor: str) -> Schedule:
     """The schedule of a function around the reduction ``anchor``."""
-    s = inline_elementwise(Schedule(func), anchor)
+    s = inline_elementwise(setting.begin(func), anchor)
     buffer = s.block(anchor).buffer
     readers = [
         b.name for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.reads(b))

@@ -162,13 +162,16 @@ def tune(
     report: Callable[[Progress], None] = lambda _: None,
     measurer: Measurer | None = None,
     cost_model: Model | None = None,
+    logs: Sequence[str | Path] | None = None,
     **options: Any,
 ) -> Progress:
     """Tune the functions of a model for the time of ``budget``; what is found goes to ``log``.
 
     A log that is there is gone on with. Compile with ``logs=[log]`` to use it. ``dims`` fixes open
     dimensions, ``sizes`` says for which sizes to tune those that stay open. ``tasks``: only those
-    whose names contain one of these words. ``report`` is called after every round. ``measurer``
+    whose names contain one of these words. What was best in ``logs`` for functions like these is
+    tried early: by default the logs that come with planish. ``report`` is called after every
+    round. ``measurer``
     and ``cost_model`` are used instead of ours; other options are those of
     ``planish.autotune.tune.Options``.
 
@@ -205,5 +208,6 @@ def tune(
         Options(budget=seconds, made=made, **options),
         measurer=measurer,
         model=cost_model,
+        logs=shipped_logs(found) if logs is None else logs,
         report=report,
     ).run()

@@ -154,7 +154,7 @@ def test_an_interrupt_ends_a_job_well(tmp_path: Path) -> None:
 
 def test_a_search_does_not_repeat_itself() -> None:
     task = matmul_task()
-    search = Search(task, task.space.default(), Random(0))
+    search = Search(task, task.space, Random(0))
     model = CostModel()
     seen = {task.space.default().schedule.trace}
     for _ in range(3):
