@@ -93,9 +93,12 @@ class Bench:
         self.sizes = [np.zeros(s, np.int8) for s in task.sizes]
         self.arrays = arrays_of(task)
         self.known = [k for k, b in enumerate(task.func.inputs) if b.name in task.constants]
-        default = Candidate(self, task.space.default().schedule.trace)
-        self.answer = default.run()
-        self.default = default
+        self.answer = Candidate(self, task.space.default().schedule.trace).run()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its data."""
+        return sum(a.nbytes for a in (*self.arrays, *self.answer))
 
     @property
     def copies(self) -> int:

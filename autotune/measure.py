@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -68,8 +68,18 @@ class Measurer(Protocol):
 
     until: float
 
-    def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
-        """What came of each candidate; ``incumbent`` is the time to beat, or infinity."""
+    def results(
+        self,
+        task: Task,
+        traces: Sequence[Trace],
+        incumbent: float,
+        built: Callable[[], object] = lambda: None,
+    ) -> list[Result | None]:
+        """What came of each candidate; ``incumbent`` is the time to beat, or infinity.
+
+        ``built`` is called when the first one is about to be timed: what the caller does beside
+        must be over when it returns.
+        """
 
     def compare(
         self, task: Task, old: Trace, new: Trace, rounds: int
@@ -248,12 +258,19 @@ class LocalMeasurer(Closing):
 
     # ------------------------------------------------------------------------------ the work
 
-    def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
-        """What came of each candidate."""
+    def results(
+        self,
+        task: Task,
+        traces: Sequence[Trace],
+        incumbent: float,
+        built: Callable[[], object] = lambda: None,
+    ) -> list[Result | None]:
+        """What came of each candidate; see ``Measurer``."""
         out: list[Result | None] = [None] * len(traces)
         try:
-            self._prepare(task, min(len(traces), len(self._processes)))
+            self._prepare(task)
             where, failed = self._build(task, traces)
+            built()
             for k, trace in enumerate(traces):
                 if (error := failed.get(k)) is not None:
                     out[k] = error
@@ -263,10 +280,10 @@ class LocalMeasurer(Closing):
             self.close()
         return out
 
-    def _prepare(self, task: Task, count: int) -> None:
-        """Have so many processes go over to a task, all at the same time."""
+    def _prepare(self, task: Task) -> None:
+        """Have the processes go over to a task, all at the same time."""
         sent = []
-        for slot in range(count):
+        for slot in range(len(self._processes)):
             process = self._process(slot)
             try:
                 if process.task == task.key:

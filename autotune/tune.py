@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -76,6 +77,7 @@ class State:
     rounds: int = 0
     hope: float = HOPE
     round_seconds: float = 2.0
+    proposed: list[Point] = field(default_factory=list)  # for the next round
     dead: str = ""  # why nothing can be measured
 
     @property
@@ -129,6 +131,7 @@ class Job:
         self.logs = tuple(logs)
         self.report = report
         self.lending = Lending()
+        self._beside = ThreadPoolExecutor(1)
         self.failures: Counter[str] = Counter()
         self.trials = 0
         self._began = time.monotonic()
@@ -152,7 +155,7 @@ class Job:
                 self.lending.read(some, self.states[0].task)
             self._measure_first()
             while self._goes_on():
-                state = max(self.states, key=lambda s: s.promise)
+                state = max(self.states, key=_promise)
                 if state.promise <= 0:
                     break
                 self._round(state)
@@ -160,6 +163,7 @@ class Job:
         except KeyboardInterrupt:
             return replace(self.progress(), interrupted=True)
         finally:
+            self._beside.shutdown()
             self.measurer.close()
             self.log.close()
 
@@ -247,25 +251,27 @@ class Job:
         return options.enough is None or seconds > options.enough
 
     def _round(self, state: State) -> None:
-        """Propose, measure, learn; and measure again what seems to be better."""
+        """Propose, measure, learn; and measure again what seems to be better.
+
+        While the candidates are built, those of the task that comes next are proposed.
+        """
         began, before = time.monotonic(), state.seconds
-        count = self.options.batch
+        points = state.proposed or self._propose(state)
+        state.proposed = []
         if self.options.trials is not None:
-            count = min(count, self.options.trials - self.trials)
-        rule = state.search.start.decisions.get("rule")
-        lent = self.lending.to(state.task.key, state.outline, rule)
-        if lent and not state.rounds:
-            count = min(count, FIRST)  # others know already what is good
-        points = state.search.propose(count, self.model, lent)
+            points = points[: self.options.trials - self.trials]
         if not points:
             state.hope = 0.0  # there is no other schedule left
             return
+        traces = [p.schedule.trace for p in points]
+        proposing = self._beside.submit(self._prepare_other, state)
         try:
-            traces = [p.schedule.trace for p in points]
-            results = self.measurer.results(state.task, traces, state.seconds)
+            results = self.measurer.results(state.task, traces, state.seconds, proposing.result)
         except TuningError as error:
             state.dead = str(error)
             return
+        finally:
+            proposing.result()
         better: list[tuple[float, int]] = []
         for k, (point, result) in enumerate(zip(points, results, strict=True)):
             if result is None:
@@ -284,6 +290,22 @@ class Job:
         state.round_seconds = 0.5 * (state.round_seconds + spent) if state.rounds > 1 else spent
         self._tell(state)
         tidy()
+
+    def _prepare_other(self, state: State) -> None:
+        """Propose points for the task that is likely to come after this one."""
+        others = [s for s in self.states if s is not state and s.promise > 0]
+        following = max(others, key=_promise, default=None)
+        if following is not None and not following.proposed:
+            following.proposed = self._propose(following)
+
+    def _propose(self, state: State) -> list[Point]:
+        """New points of a task to measure."""
+        count = self.options.batch
+        rule = state.search.start.decisions.get("rule")
+        lent = self.lending.to(state.task.key, state.outline, rule)
+        if lent and not state.rounds:
+            count = min(count, FIRST)  # others know already what is good
+        return state.search.propose(count, self.model, lent)
 
     def _take(self, state: State, point: Point, result: Result) -> None:
         """Note what came of a candidate."""
@@ -331,6 +353,10 @@ class Job:
     def _tell(self, state: State) -> None:
         self._last = state.task.label
         self.report(self.progress())
+
+
+def _promise(state: State) -> float:
+    return state.promise
 
 
 def _replayed(task: Task, record: Record) -> Point | None:

@@ -10,7 +10,7 @@ is sent or sends can run code. What else is printed in the process goes nowhere.
     {"do": "forget", "ids": [3]}                       -> {}
 
 A command that fails is answered with {"error": kind, "detail": text}; the kinds are those of
-records. The id 0 is the task's default schedule.
+records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from planish.schedules.trace import trace_from_json
 from .kernels import Bench, Candidate, in_turn, measure
 from .tasks import Task
 
-DEFAULT: Final = 0
+KEPT: Final = 256 << 20  # bytes of tasks' data that are kept for when they come again
 _PR_SET_PDEATHSIG: Final = 1  # of Linux's prctl
 
 
@@ -47,6 +47,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.bench: Bench | None = None
+        self.benches: dict[str, Bench] = {}
         self.built: dict[int, Candidate] = {}
 
     def handle(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class Worker:
         try:
             match command:
                 case {"do": "task", "task": task}:
-                    return self.take(Task.from_json(task))
+                    return self.take(task)
                 case {"do": "build", "id": int(id), "trace": trace}:
                     return self.build(id, trace)
                 case {"do": "measure", "id": int(id), "rounds": int(rounds), "limit": limit}:
@@ -79,12 +80,15 @@ class Worker:
         except Exception as error:  # noqa: BLE001 (whatever it is, it is the candidate's)
             return {"error": "failed", "detail": f"{type(error).__name__}: {error}"}
 
-    def take(self, task: Task) -> dict[str, Any]:
-        """Go over to a task."""
+    def take(self, task: Any) -> dict[str, Any]:
+        """Go over to a task, given as JSON."""
         self.built.clear()
         self.bench = None
-        self.bench = Bench(task)
-        self.built[DEFAULT] = self.bench.default
+        key = json.dumps(task)
+        bench = self.benches.pop(key, None) or Bench(Task.from_json(task))
+        while self.benches and bench.bytes + sum(b.bytes for b in self.benches.values()) > KEPT:
+            del self.benches[next(iter(self.benches))]  # what was not wanted for longest
+        self.benches[key] = self.bench = bench
         return {}
 
     def build(self, id: int, trace: Any) -> dict[str, Any]:

@@ -214,15 +214,13 @@ def seq(*stmts: Stmt) -> Stmt:
 
 def children(s: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside, in order."""
-    match s:
-        case Loop(body=body):
-            return (body,)
-        case Seq(body):
-            return body
-        case If(_, then, other):
-            return (then,) if other is None else (then, other)
-        case Block():
-            return ()
+    if isinstance(s, Block):
+        return ()
+    if isinstance(s, Loop):
+        return (s.body,)
+    if isinstance(s, Seq):
+        return s.body
+    return (s.then,) if s.other is None else (s.then, s.other)
 
 
 def with_children(s: Stmt, new: tuple[Stmt, ...]) -> Stmt:
@@ -242,9 +240,12 @@ def with_children(s: Stmt, new: tuple[Stmt, ...]) -> Stmt:
 
 def walk(s: Stmt) -> Iterator[Stmt]:
     """Every statement, outer ones first, in order."""
-    yield s
-    for c in children(s):
-        yield from walk(c)
+    left = [s]
+    while left:
+        s = left.pop()
+        yield s
+        if not isinstance(s, Block):
+            left.extend(reversed(children(s)))
 
 
 def blocks(s: Stmt) -> Iterator[Block]:
@@ -254,12 +255,15 @@ def blocks(s: Stmt) -> Iterator[Block]:
 
 def nests(s: Stmt, outer: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Block]]:
     """Each block in order, with the loops around it, outermost first."""
-    if isinstance(s, Block):
-        yield outer, s
-        return
-    inside = (*outer, s) if isinstance(s, Loop) else outer
-    for c in children(s):
-        yield from nests(c, inside)
+    left = [(outer, s)]
+    while left:
+        outer, s = left.pop()
+        if isinstance(s, Block):
+            yield outer, s
+        elif isinstance(s, Loop):
+            left.append(((*outer, s), s.body))
+        else:
+            left.extend((outer, c) for c in reversed(children(s)))
 
 
 def map_statements(s: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planish.compiler.machine import Machine
+from planish.compiler.remembering import remembered
 from planish.schedules.choices import Setting
 
 # Row streams read together: as many as a cache set has ways, since strides are often powers of two.
@@ -34,13 +35,23 @@ def pick_tile(m: int | None, width: int | None, bits: int, setting: Setting) -> 
     Estimated is the one that takes the least time: in one step of the reduction, a tile costs the
     larger of its multiplications, its loads, and the latency that its chains of sums cannot hide.
     """
-    machine = setting.machine
-    m, width = m or MANY, width or MANY
+    options, best = _options(m or MANY, width or MANY, bits, setting.machine)
+    return Tile(*setting.pick("tile", options, best))
+
+
+@remembered(1 << 10)
+def _options(
+    m: int, width: int, bits: int, machine: Machine
+) -> tuple[list[tuple[int, int, int]], tuple[int, int, int]]:
+    """Rows, vectors and lanes of all tiles, and those of the one that is estimated to be best."""
     every = list(_tiles(m, width, bits, machine))
     few = [t for t in every if t.rows <= MAX_ROWS]
     best = min(few, key=lambda t: _cost(m, t, width, bits, machine))
-    options = sorted((t.rows, t.vectors, t.lanes) for t in every)
-    return Tile(*setting.pick("tile", options, (best.rows, best.vectors, best.lanes)))
+    return sorted((t.rows, t.vectors, t.lanes) for t in every), (
+        best.rows,
+        best.vectors,
+        best.lanes,
+    )
 
 
 def _tiles(m: int, width: int, bits: int, machine: Machine) -> Iterator[Tile]:

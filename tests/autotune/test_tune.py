@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -53,7 +53,14 @@ class Made:
         self.failing, self.seen = failing, list[Trace]()
         self.closed = False
 
-    def results(self, task: Task, traces: Sequence[Trace], incumbent: float) -> list[Result | None]:
+    def results(
+        self,
+        task: Task,
+        traces: Sequence[Trace],
+        incumbent: float,
+        built: Callable[[], object] = lambda: None,
+    ) -> list[Result | None]:
+        built()
         out: list[Result | None] = []
         for t in traces:
             self.seen.append(t)
