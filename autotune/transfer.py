@@ -55,11 +55,11 @@ class Lending:
             except (PlanishError, ValueError):
                 continue
 
-    def to(self, key: str, outline: Array, rule: object) -> list[Decisions]:
-        """Decisions for a task by the same rule, those of the most similar one first."""
+    def to(self, key: str, outline: Array) -> list[Decisions]:
+        """Decisions for a task, those of the most similar one first."""
         found = [
             (float(np.linalg.norm(other - outline)), decisions)
             for k, (other, decisions) in self.known.items()
-            if k != key and decisions.get("rule") == rule
+            if k != key
         ]
         return [decisions for _, decisions in sorted(found, key=lambda x: x[0])]

@@ -301,8 +301,7 @@ class Job:
     def _propose(self, state: State) -> list[Point]:
         """New points of a task to measure."""
         count = self.options.batch
-        rule = state.search.start.decisions.get("rule")
-        lent = self.lending.to(state.task.key, state.outline, rule)
+        lent = self.lending.to(state.task.key, state.outline)
         if lent and not state.rounds:
             count = min(count, FIRST)  # others know already what is good
         return state.search.propose(count, self.model, lent)

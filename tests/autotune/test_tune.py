@@ -134,6 +134,38 @@ def test_the_draws_of_a_job_are_repeatable(tmp_path: Path) -> None:
     assert runs[0] == runs[1]
 
 
+def test_tasks_lend_each_other_what_was_good(tmp_path: Path) -> None:
+    """What is best for one is among the first that are tried for another one like it."""
+    tasks = [matmul_task(m=32, n=48, k=64 + 4 * k) for k in range(3)]
+    measurer = Made()
+    found = Job(tasks, tmp_path / "log.jsonl", Options(120.0, trials=60), measurer=measurer,
+                model=CostModel()).run()  # fmt: skip
+    assert found.trials == 60
+    best = found.states[0].best
+    other = Job(tasks[1:2], tmp_path / "other.jsonl", Options(120.0, trials=6),
+                measurer=(second := Made()), model=CostModel(),
+                logs=[tmp_path / "log.jsonl"]).run()  # fmt: skip
+    assert other.trials == 6
+    lent = [
+        tasks[1].space.point(s.best.decisions).schedule.trace
+        for s in found.states
+        if s.task is not tasks[1] and s.seconds < s.first
+    ]
+    assert lent, best
+    assert set(lent) & set(second.seen[:5])
+
+
+def test_plain_schedules_are_begun_with(tmp_path: Path) -> None:
+    """From there on as well nobody estimates anything."""
+    measurer = Made()
+    job(tmp_path, measurer, trials=20, start="plain")
+    plain = matmul_task().space.plain().schedule.trace
+    assert plain in measurer.seen
+    contents = read([tmp_path / "log.jsonl"])
+    assert len(Best(contents)) == 0  # it cannot be told whether they are better than the default
+    assert any(r.kind == "best" for r in contents.records)
+
+
 def test_what_ends_a_job(tmp_path: Path) -> None:
     began = time.monotonic()
     found = job(tmp_path, Made(), budget=2.0, trials=None)

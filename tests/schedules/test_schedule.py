@@ -168,3 +168,21 @@ def test_a_trace_replays():
 def test_a_trace_of_unknown_moves_does_not_replay():
     found = error(lambda: replay(COPY, (Step("twist", ("C.i",)),)))
     assert found.startswith("replay: there is no move twist\n  hint: one of bind, cache_read, ")
+
+
+# -------------------------------------------------------------------------------- what is kept
+
+
+def test_schedules_that_begin_alike_share_what_they_have_in_common():
+    origin = Schedule(COPY, known={})
+    first, second = (parallel(split(origin, "C.i", k), "C.i_0") for k in (5, 10))
+    again = parallel(split(origin, "C.i", 5), "C.i_0")
+    assert again is first
+    assert first.func != second.func
+    assert first == parallel(split(Schedule(COPY), "C.i", 5), "C.i_0")
+
+
+def test_a_move_that_is_not_legal_stays_so():
+    origin = Schedule(COPY, known={})
+    found = {error(lambda: split(origin, "C.k", 5)) for _ in range(2)}
+    assert found == {error(lambda: split(Schedule(COPY), "C.k", 5))}

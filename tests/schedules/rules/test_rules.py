@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -76,6 +77,8 @@ def test_points_of_the_space(op: Op, arrays: list[Array | None], machine: Machin
     default = space.default()
     some = [default, space.plain(), space.random(pick), space.mutated(default, pick)]
     some.append(space.crossed(some[1], some[2], pick) if some[1] and some[2] else None)
+    without = replace(space, estimates=False)
+    assert without.start().schedule.trace == some[1].schedule.trace
     for point in {p.schedule.text(): p for p in some if p is not None}.values():
         again = space.point(point.decisions)
         assert again.schedule.trace == point.schedule.trace
