@@ -6,53 +6,97 @@ This runs in the processes that measure, which may crash.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Final
 
 import numpy as np
 
-from planish.compiler.dtypes import I8, DType
+from planish.compiler.dtypes import BOOL, I8, DType
 from planish.compiler.errors import TuningError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.evaluate import evaluate
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.graph.memory import aligned, arena
 from planish.compiler.graph.prepack import relayout
+from planish.compiler.loop import te
+from planish.compiler.loop.ir import Buffer, Function
+from planish.compiler.loop.lower import lower
 from planish.compiler.loop.slots import with_slots
-from planish.compiler.program import Place, Port, Program, Step
+from planish.compiler.program import AnyStep, Branch, Place, Port, Program, Step
 from planish.runtime.interface import interface_of
-from planish.runtime.memory import aligned_copy
+from planish.runtime.memory import aligned_copy, aligned_empty
 from planish.runtime.module import Module
+from planish.schedules.choices import Choices
+from planish.schedules.rules import schedule
 from planish.schedules.schedule import Schedule, Trace, replay
 
 from .tasks import Task
 
-# In a model, weights come from farther away than in a loop around one kernel: as many copies of
-# them are used in turn as are larger than the caches, but not more than this together.
+# In a model, a function finds the results of others in the caches of all threads, and its weights
+# farther away. So what it reads is written before each run, by all threads, and as many copies of
+# the weights are used in turn as are larger than the caches, but not more than this together.
 MOST_COPIED: Final = 96 << 20
-LEAST_SECONDS: Final = 2e-3  # of one time that is reported: the mean of so many runs
-MOST_RUNS: Final = 64
+MOST_COPIES: Final = 64
+RUNS: Final = 8  # of a call; the first one, after which the threads are awake, does not count
+SLOW_SECONDS: Final = 1e-2  # of a run: what is that slow is measured by single runs
+ENOUGH_SECONDS: Final = 3e-2  # for the times of a candidate: slow ones are measured less often
 LEAST_ROUNDS: Final = 2
-ENOUGH_SECONDS: Final = 0.1  # for the times of a candidate: slow ones are measured less often
 # The largest difference from the default schedule's answer, of its largest value, by bytes of an
 # element: sums are made in another order.
 TOLERANCE: Final = {1: 0.13, 2: 2e-2, 4: 2e-4, 8: 1e-10}
 
 
-def program_of(s: Schedule, threads: int) -> Program:
-    """A program of one step. For each symbol there is an input more, which is as long as that."""
-    func = with_slots(s.func, threads).with_(name="kernel")
+def program_of(task: Task, s: Schedule) -> Program:
+    """A program that runs a schedule of a task so many times as ``RUNS``, or once.
+
+    Its inputs: for each symbol one that is as long as that; a byte, which is 0 if one run is
+    wanted; the task's inputs that are no constants; the constants of each run. Before each run
+    what is no constant is copied to where the function reads it.
+    """
+    func = with_slots(s.func, task.threads).with_(name="kernel")
     inputs = [Port(f"size_{v.name}", TensorType(I8, (v,))) for v in func.symbols]
-    first = len(inputs)
-    inputs += [Port(b.name, TensorType(b.dtype, b.shape)) for b in func.inputs]
+    again = Place("input", len(inputs))
+    inputs.append(Port("again", TensorType(BOOL, ())))
+    room = n.as_expr(0)
+    functions = {"kernel": func}
+    copies: list[Step] = []
+    arguments: dict[int, Place] = {}
+    nowhere = arena(n.as_expr(0))
+    for k, b in enumerate(func.inputs):
+        if b.name in task.constants:
+            continue
+        inputs.append(Port(b.name, TensorType(b.dtype, b.shape)))
+        copy = _copying(f"copy_{k}", task, b)
+        functions[copy.name] = copy
+        arguments[k] = arena(room)
+        source = Place("input", len(inputs) - 1)
+        copies.append(Step(copy.name, (source, arguments[k]), copy.symbols, nowhere))
+        room = room + aligned(b.bytes)
     outputs = [Port(b.name, TensorType(b.dtype, b.shape)) for b in func.results]
-    places = [Place("input", first + k) for k in range(len(func.inputs))]
-    places += [Place("output", k) for k in range(len(outputs))]
-    step = Step("kernel", tuple(places), func.symbols, arena(n.as_expr(0)))
-    room = sum((aligned(t.bytes) for t in func.temps if t.scope == "global"), n.as_expr(0))
+    results = [Place("output", k) for k in range(len(outputs))]
+    steps: list[AnyStep] = []
+    for run in range(RUNS):
+        for k, b in enumerate(func.inputs):
+            if b.name in task.constants:
+                inputs.append(Port(f"{b.name}_{run}", TensorType(b.dtype, b.shape)))
+                arguments[k] = Place("input", len(inputs) - 1)
+        places = *(arguments[k] for k in range(len(func.inputs))), *results
+        kernel = Step("kernel", places, func.symbols, arena(room))
+        every = [(*copies,), (kernel,)]
+        steps += (*copies, kernel) if run == 0 else [Branch(again, some, ()) for some in every]
+    scratch = sum((aligned(t.bytes) for t in func.temps if t.scope == "global"), n.as_expr(0))
     return Program(
-        "candidate", tuple(inputs), tuple(outputs), func.symbols, {"kernel": func}, (step,),
-        (), room,
+        "candidate", tuple(inputs), tuple(outputs), func.symbols, functions, tuple(steps), (),
+        room + scratch,
     )  # fmt: skip
+
+
+def _copying(name: str, task: Task, b: Buffer) -> Function:
+    """A function that copies an array by all threads, into their caches."""
+    x = te.placeholder(b.shape, b.dtype)
+    plain = lower(name, [x], [x])
+    choices = Choices({"past caches": 0})
+    return schedule(plain, task.target.machine, task.threads, frozenset(), choices).func
 
 
 def compiled(task: Task, s: Schedule) -> Module:
@@ -60,7 +104,7 @@ def compiled(task: Task, s: Schedule) -> Module:
 
     Errors: CodegenError if it cannot be compiled.
     """
-    program = program_of(s, task.threads)
+    program = program_of(task, s)
     return Module(
         interface_of(program), task.target.code(program), program.constants, threads=task.threads
     )
@@ -85,6 +129,13 @@ def _numbers(rng: np.random.Generator, shape: Sequence[int], dtype: DType) -> Ar
     return rng.standard_normal(shape, np.float32).astype(dtype.numpy)
 
 
+def _copied(array: Array) -> Array:
+    """The same elements elsewhere, at an aligned address."""
+    out = aligned_empty(array.nbytes).view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
 class Bench:
     """A task ready to be measured: its data, and the answer of its default schedule."""
 
@@ -107,7 +158,7 @@ class Bench:
         if not size:
             return 1
         far = min(2 * self.task.target.machine.l3_bytes, MOST_COPIED)
-        return max(1, min(MOST_RUNS, far // size))
+        return max(1, min(MOST_COPIES, far // size))
 
     def check(self, found: Sequence[Array]) -> str:
         """What is wrong with an answer; "" if it is right."""
@@ -140,37 +191,47 @@ class Candidate:
             names = " ".join(task.func.inputs[k].name for k in free)
             raise TuningError(f"{names} cannot be laid out: it is no constant")
         self.module = compiled(task, s)
-        formed = list(bench.arrays)
-        for k, forms in layouts.items():
-            for dims, shape in forms:
-                formed[k] = relayout(formed[k], dims, shape)
-        copies = [[aligned_copy(formed[k]) for k in bench.known] for _ in range(bench.copies - 1)]
-        self._rounds = [[*bench.sizes, *map(aligned_copy, formed)]]
-        for some in copies:
-            inputs = list(self._rounds[0])
-            for k, array in zip(bench.known, some, strict=True):
-                inputs[len(bench.sizes) + k] = array
-            self._rounds.append(inputs)
+        others = [a for k, a in enumerate(bench.arrays) if k not in bench.known]
+        self._first = [*bench.sizes, np.zeros((), np.bool_), *others]
+        self._again = len(bench.sizes)
+        formed = []
+        for k in bench.known:
+            array = bench.arrays[k]
+            for dims, shape in layouts.get(k, ()):
+                array = relayout(array, dims, shape)
+            formed.append(array)
+        self._constants = [[_copied(a) for a in formed] for _ in range(bench.copies)]
         self._next = 0
+        self._kernels = [
+            k for k, step in enumerate(self.module.interface.steps) if step.function == "kernel"
+        ]
+        step = self._kernels[0] + 1
+        self._timed = list(range(step + 1, len(self.module.interface.steps), 2))
+        self._results: list[Array] | None = None  # where they are written, once it has run
 
     def run(self) -> tuple[Array, ...]:
         """The answer."""
-        return tuple(self.module(*self._rounds[0]))
+        self._results = [x.copy() for x in self.module(*self._inputs(again=False))]
+        return tuple(x.copy() for x in self._results)
 
     def once(self) -> float:
-        """The time of one run, in seconds."""
-        inputs = self._rounds[self._next]
-        self._next = (self._next + 1) % len(self._rounds)
-        (step,) = self.module.profile(inputs, 1)
-        return step.best_seconds
+        """The time of one run, in seconds; the threads may have to be woken for it."""
+        steps = self.module.profile(self._inputs(again=False), 1, self._results)
+        return steps[self._kernels[0]].best_seconds
 
     def seconds(self) -> float:
-        """The mean time of so many runs that it can be measured."""
-        spent, count = 0.0, 0
-        while count < MOST_RUNS and spent < LEAST_SECONDS:
-            spent += self.once()
-            count += 1
-        return spent / count
+        """The median time of a few runs, one after the other."""
+        steps = self.module.profile(self._inputs(again=True), 1, self._results)
+        return median(steps[k].best_seconds for k in self._timed)
+
+    def _inputs(self, again: bool) -> list[Array]:
+        """What the module takes; the next copies of the constants are used."""
+        inputs: list[Array] = list(self._first)
+        inputs[self._again] = np.array(again)
+        for run in range(RUNS):
+            inputs += self._constants[(self._next + run) % len(self._constants)]
+        self._next += RUNS if again else 1
+        return inputs
 
 
 def measure(candidate: Candidate, rounds: int, limit: float) -> tuple[list[float], bool]:
@@ -180,7 +241,9 @@ def measure(candidate: Candidate, rounds: int, limit: float) -> tuple[list[float
         first = min(first, candidate.once())
     if first > limit:
         return [first], True
-    enough = max(LEAST_ROUNDS, min(rounds, int(ENOUGH_SECONDS / max(first, LEAST_SECONDS))))
+    if first > SLOW_SECONDS:
+        return [candidate.once() for _ in range(LEAST_ROUNDS)], False
+    enough = max(LEAST_ROUNDS, min(rounds, int(ENOUGH_SECONDS / (RUNS * first))))
     return [candidate.seconds() for _ in range(enough)], False
 
 

@@ -31,7 +31,7 @@ from .transfer import Lending, outline
 
 BATCH: Final = 8  # candidates of a round
 FIRST: Final = 4  # candidates of a task's first round, if tasks like it were tuned
-CONFIRMED_BY: Final = 7  # times of old and new, measured in turn
+CONFIRMED_BY: Final = 9  # times of old and new, measured in turn
 BY_FAR: Final = 0.6  # of the incumbent's time: what needs fewer of them
 CONFIRMED_BY_FAR: Final = 3
 PROMISING: Final = 0.98  # of the incumbent's time: what is worth being measured again

@@ -208,9 +208,14 @@ class Module:
         return dict(zip(names, self._run(given, places), strict=True))
 
     def profile(
-        self, inputs: Mapping[str, Any] | Sequence[Any], repeat: int = 10
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        repeat: int = 10,
+        out: Sequence[Array] | None = None,
     ) -> list[StepTimes]:
         """How long each step took, with names, in each of so many repetitions.
+
+        With ``out`` the results are written there.
 
         Errors: as a call's.
         """
@@ -221,7 +226,7 @@ class Module:
         steps = self.interface.steps
         times = np.zeros((repeat, len(steps)), np.int64)
         for row in times:
-            self._run(given, None, row)
+            self._run(given, out, row)
         pairs = zip(steps, times.T, strict=True)
         return [StepTimes(step.function, step.origin, row) for step, row in pairs]
 
