@@ -231,23 +231,31 @@ def merged(paths: Iterable[str | Path], output: str | Path) -> tuple[int, int]:
     return len(lines), skipped
 
 
-def pruned(contents: Contents, paths: Iterable[str | Path], output: str | Path) -> int:
+def pruned(
+    contents: Contents,
+    paths: Iterable[str | Path],
+    output: str | Path,
+    trials: int = KEPT_TRIALS,
+) -> int:
     """Write what is still of use: tasks, the last best schedules, trials of today's language.
 
-    Of a task's trials so many are kept as ``KEPT_TRIALS``, the fastest and the last. Gives the
-    number of lines.
+    Of a task's ``trials`` so many are kept, the fastest ones and others evenly among the rest.
+    Gives the number of lines.
 
     Errors: TuningError for a file that cannot be read or written.
     """
     best = {id(r) for r in Best(contents)}
-    trials: dict[tuple[str, str, int], list[Record]] = {}
+    of: dict[tuple[str, str, int], list[Record]] = {}
     for r in contents.records:
         if r.kind == "trial" and r.language == LANGUAGE:
-            trials.setdefault((r.task, r.target, r.threads), []).append(r)
+            of.setdefault((r.task, r.target, r.threads), []).append(r)
     kept: set[int] = set(best)
-    for some in trials.values():
-        half = KEPT_TRIALS // 2
-        kept.update(id(r) for r in (*sorted(some, key=lambda r: r.time)[:half], *some[-half:]))
+    for some in of.values():
+        ordered = sorted(some, key=lambda r: r.time)
+        half = trials // 2
+        rest = ordered[half:]
+        others = rest[:: max(1, -(-len(rest) // max(1, trials - half)))]
+        kept.update(id(r) for r in (*ordered[:half], *others))
     chosen = [r for r in contents.records if id(r) in kept]
     used = {r.task for r in chosen}
     lines: dict[bytes, None] = {}

@@ -231,6 +231,11 @@ def report(rows: dict[str, Any], again: dict[str, float] | None) -> str:
     return "\n".join(lines)
 
 
+def _name(log: Path) -> str:
+    """The network of a log: it is the file's name, or that of the run's folder."""
+    return log.parent.name if log.stem == "log" else log.stem
+
+
 def main() -> None:
     """Judge the model, print the table."""
     parser = argparse.ArgumentParser(
@@ -242,7 +247,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / "cost_model.json", metavar="FILE")
     parser.add_argument("--update", action="store_true", help="put the table into the README")
     options = parser.parse_args()
-    networks = {path.stem: samples_of(read([path]))[0] for path in options.logs}
+    networks = {_name(path): samples_of(read([path]))[0] for path in options.logs}
     rows = held_out(networks)
     if not rows:
         raise SystemExit(f"no function has {LEAST} trials that went well in two logs or more")

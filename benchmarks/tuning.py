@@ -10,7 +10,8 @@ and without any, and all of these are timed in turn, in one process. A round giv
 slice's calls, and the ratio of two such medians; what is reported is the median of the rounds'
 ratios and the lower end of its 95 % interval. ``noise`` is the default module against another one
 of the same kind. ``worst function`` is the least ratio of a function's time by default to its time
-when tuned, among those that take a hundredth of the model's time or more.
+when tuned, among those that take a hundredth of the model's time or more. With ``--ship`` what was
+found is also written, without most trials, to the logs that come with planish.
 """
 
 from __future__ import annotations
@@ -38,10 +39,14 @@ from networks import found
 
 import planish
 from planish.autotune.cost import CostModel
-from planish.tuning import seconds_of
+from planish.autotune.records import pruned, read
+from planish.autotune.tasks import folder_of
+from planish.targets.target import parse_target
+from planish.tuning import SHIPPED, seconds_of
 
 POINTS: Final = (60.0, 300.0, 1200.0)  # seconds after which a model is looked at
 NOTABLE: Final = 0.01  # of a model's time: what a function must take to be told of
+SHIPPED_TRIALS: Final = 24  # of a function, from which the cost model learns
 DEFAULT, AGAIN, LAST = "default", "default again", "tuned"
 
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -86,6 +91,17 @@ def tune(model: Path, folder: Path, options: argparse.Namespace) -> None:
             logs=None if options.shipped else (),
             report=report,
         )
+
+
+def ship(model: Path, folder: Path, threads: int) -> Path:
+    """Write what was found to the logs that come with planish, which grow by it."""
+    log = folder / "log.jsonl"
+    contents = read([log])
+    target = parse_target(next(iter(contents.targets.values())))
+    path = SHIPPED / folder_of(target) / f"{model.stem}-{threads}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pruned(contents, [log], path, SHIPPED_TRIALS)
+    return path
 
 
 def known_at(folder: Path, seconds: float) -> Path:
@@ -230,6 +246,7 @@ def main() -> None:
     parser.add_argument("--budget", default="20m", help="of each model (default: 20m)")
     parser.add_argument("--start", choices=("plain", "default"), default="plain")
     parser.add_argument("--shipped", action="store_true", help="with logs and model of planish")
+    parser.add_argument("--ship", action="store_true", help="add what is found to tuning_logs/")
     parser.add_argument("--threads", type=int, default=2, help="(default: 2)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=9, help="at least 7 (default: 9)")
@@ -238,10 +255,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / "tuning.json", metavar="FILE")
     parser.add_argument("--update", action="store_true", help="put the table into the README")
     options = parser.parse_args()
+    if options.ship and options.start != "default":
+        parser.error("what began with plain schedules may be slower than the default: no --ship")
     for model in found(options.models):
         name = "-".join([model.stem, options.start, *(["shipped"] if options.shipped else [])])
         print(f"{name} ...", flush=True)
         tune(model, options.folder / name, options)
+        if options.ship:
+            print(ship(model, options.folder / name, options.threads), flush=True)
         result = compare(model, options.folder / name, options)
         results = merge(options.json, {name: {"model": model.stem, **result}})
     publish("tuning", report(results), options.update)

@@ -15,12 +15,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
+import cost_model
 import harness
 import kernels
 import layer
 import networks
 import pretrained
 import start
+
+from planish.autotune.cost import Sample
 
 
 def run(script: str, *words: object) -> str:
@@ -107,6 +110,39 @@ def test_start(folder: Path) -> None:
     (result,) = json.loads((folder / "out.json").read_text()).values()
     assert set(result["compile"][0]) == {*start.STAGES, "process"}
     assert result["start"][0]["wall"] > 0
+
+
+def test_tuning(folder: Path) -> None:
+    """A run goes on where it was, and its logs are what the cost model is judged by."""
+    words = ["--budget", "8s", "--folder", folder / "runs", "--json", folder / "out.json"]
+    words += ["--rounds", 2, "--seconds", 0.01, "--threads", 1]
+    assert "From plain schedules, from no log" in run("tuning.py", folder / "model.onnx", *words)
+    log = (folder / "runs" / "model-plain" / "log.jsonl").read_bytes()
+    words[1] = "12s"
+    run("tuning.py", folder / "model.onnx", *words)
+    assert (folder / "runs" / "model-plain" / "log.jsonl").read_bytes().startswith(log)
+    (result,) = json.loads((folder / "out.json").read_text()).values()
+    assert 11 < result["spent"] < 16
+    assert result["trials"] > 8
+    assert set(result["ms"]) == {"default", "default again", "tuned"}
+
+
+def test_cost_model_scores() -> None:
+    times = np.array([4.0, 1.0, 2.0, 3.0])
+    assert cost_model.correlation(-times, -times) == pytest.approx(1.0)
+    assert cost_model.correlation(times, -times) == pytest.approx(-1.0)
+    assert cost_model.top(-times, times, 1) == 1.0
+    assert cost_model.top(times, times, 2) == pytest.approx(1 / 3)
+    assert list(cost_model.ranks(np.array([3.0, 1.0, 3.0]))) == [1.5, 0.0, 1.5]
+    features = np.random.default_rng(0).random((40, len(cost_model.COLUMNS))).astype(np.float32)
+    samples = {
+        f"net{n}": [Sample(f"{n}-{k // 20}", x, float(x[:9].sum())) for k, x in enumerate(features)]
+        for n in range(2)
+    }
+    rows = cost_model.held_out(samples)
+    assert set(rows) == {"net0", "net1", "functions"}
+    assert rows["net0"]["model"][0] > 0.3 > abs(rows["net0"]["random"][0])
+    assert "| **mean of networks** | 2 |" in cost_model.report(rows, None)
 
 
 @pytest.mark.parametrize("group", kernels.GROUPS)
