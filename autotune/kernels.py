@@ -15,14 +15,17 @@ from planish.compiler.dtypes import BOOL, I8, DType
 from planish.compiler.errors import TuningError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.evaluate import evaluate
+from planish.compiler.expr.nodes import Expr
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.graph.memory import aligned, arena
 from planish.compiler.graph.prepack import relayout
 from planish.compiler.loop import te
-from planish.compiler.loop.ir import Buffer, Function
+from planish.compiler.loop.ir import Function
 from planish.compiler.loop.lower import lower
 from planish.compiler.loop.slots import with_slots
+from planish.compiler.machine import Machine
 from planish.compiler.program import AnyStep, Branch, Place, Port, Program, Step
+from planish.compiler.remembering import remembered
 from planish.runtime.interface import interface_of
 from planish.runtime.memory import aligned_copy, aligned_empty
 from planish.runtime.module import Module
@@ -66,10 +69,10 @@ def program_of(task: Task, s: Schedule) -> Program:
         if b.name in task.constants:
             continue
         inputs.append(Port(b.name, TensorType(b.dtype, b.shape)))
-        copy = _copying(f"copy_{k}", task, b)
-        functions[copy.name] = copy
         arguments[k] = arena(room)
         source = Place("input", len(inputs) - 1)
+        copy = _copying(b.dtype, b.shape, task.target.machine, task.threads).with_(name=f"copy_{k}")
+        functions[copy.name] = copy
         copies.append(Step(copy.name, (source, arguments[k]), copy.symbols, nowhere))
         room = room + aligned(b.bytes)
     outputs = [Port(b.name, TensorType(b.dtype, b.shape)) for b in func.results]
@@ -91,12 +94,12 @@ def program_of(task: Task, s: Schedule) -> Program:
     )  # fmt: skip
 
 
-def _copying(name: str, task: Task, b: Buffer) -> Function:
+@remembered(64)
+def _copying(dtype: DType, shape: tuple[Expr, ...], machine: Machine, threads: int) -> Function:
     """A function that copies an array by all threads, into their caches."""
-    x = te.placeholder(b.shape, b.dtype)
-    plain = lower(name, [x], [x])
+    x = te.placeholder(shape, dtype)
     choices = Choices({"past caches": 0})
-    return schedule(plain, task.target.machine, task.threads, frozenset(), choices).func
+    return schedule(lower("copy", [x], [x]), machine, threads, frozenset(), choices).func
 
 
 def compiled(task: Task, s: Schedule) -> Module:
