@@ -17,6 +17,7 @@ from planish.compiler.loop.sites import Site
 from planish.schedules.edit import map_loads, replace, without
 from planish.schedules.legality import (
     CONCURRENT,
+    check_anew,
     check_concurrent,
     check_loops,
     check_scope,
@@ -98,9 +99,10 @@ def compute_at(s: Schedule, name: str, path: str, scope: str = "") -> Schedule:
     reader; ``scope`` moves its buffer.
 
     Legal if: the block computes all of a buffer at its iterators and stands before its readers,
-    which are all inside the loop; what it reads is not written before they are done; the box has
-    a size that is the same in all iterations, a constant one in registers; and the boxes make up
-    the whole of a parameter.
+    which are all inside the loop; what it reads is not written before they are done, and is all
+    there if elements may be computed that were left out so far; the box has a size that is the
+    same in all iterations, a constant one in registers; and the boxes make up the whole of a
+    parameter.
 
     Before:
         def f(x: f32[32], *, C: f32[32]):
@@ -139,6 +141,7 @@ def compute_at(s: Schedule, name: str, path: str, scope: str = "") -> Schedule:
     inside = _readers_inside(s, source, loop)
     around = inside[0].loops[: inside[0].loops.index(loop) + 1]
     check_still(s, source, inside[0], len(around))
+    check_anew(s, source, inside[0], {x.var for x in source.loops if x not in around})
     known = ranges(s.func, around)
     box = _box(inside, source.block, known, s.func)
     _check_shared(source, around, box, own_variables(root), known)
