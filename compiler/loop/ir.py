@@ -127,7 +127,7 @@ class Loop:
     """``for var in kind(extent): body``.
 
     ``hint`` tells targets what they may do with the loop ("pipeline(2)", the name of an
-    intrinsic); the meaning is the loop's all the same.
+    intrinsic); the meaning is the loop's all the same. What it says is true: see ``hints``.
     """
 
     var: Var
