@@ -172,8 +172,14 @@ def attempt(s: Schedule, pick: Pick, only: Sequence[str] = ()) -> Schedule:
         return s
 
 
-def same(func: Function, inputs: Arrays, symbols: Mapping[str, int], wanted: Arrays) -> None:
-    found = interpret(func, inputs, symbols)
+def same(
+    func: Function,
+    inputs: Arrays,
+    symbols: Mapping[str, int],
+    wanted: Arrays,
+    run: Callable[..., Arrays] = interpret,
+) -> None:
+    found = run(func, inputs, symbols)
     for x, y in zip(found, wanted, strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
