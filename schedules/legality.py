@@ -13,16 +13,14 @@ from dataclasses import replace
 from typing import Final
 
 from planish.compiler.errors import ScheduleError
-from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import Expr, Var, conjuncts, free_vars, loads
-from planish.compiler.expr.simplify import prove
+from planish.compiler.expr.nodes import Expr, Var, free_vars, loads
 from planish.compiler.loop import ir
-from planish.compiler.loop.affine import Formula
 from planish.compiler.loop.ir import Block, Function, Loop, Stmt, constant
 from planish.compiler.loop.polyhedral import carried, reduces
-from planish.compiler.loop.sites import Site, domain, sites, start_where
+from planish.compiler.loop.sites import Site, sites, start_where
 
-from .schedule import Schedule, ranges, show_loop
+from .completeness import is_complete, runs_within
+from .schedule import Schedule, show_loop
 
 GPU: Final = ("block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z")
 CONCURRENT: Final = ("parallel", *GPU)
@@ -151,7 +149,7 @@ def check_stage(s: Schedule, site: Site) -> None:
         reason = f"{b.name} continues what is in {b.buffer}"
     elif any(a.buffer == b.buffer and a.kind == "read" for a in site.accesses):
         reason = f"{b.name} reads what it writes"
-    elif site.guards or not is_complete(s.func, site):
+    elif site.guards or not runs_within(s.func, site):
         reason = f"{b.name} does not write all of {b.buffer}"
     elif any(x.block.buffer == b.buffer for x in others):
         names = ", ".join(x.block.name for x in others if x.block.buffer == b.buffer)
@@ -160,31 +158,45 @@ def check_stage(s: Schedule, site: Site) -> None:
         raise ScheduleError(reason, node=show_loop(site.loops[0] if site.loops else b))
 
 
-def is_complete(func: Function, site: Site) -> bool:
-    """Whether ``where`` only leaves out iterations in which an iterator is outside its extent."""
-    b = site.block
-    within = {c for i in b.iters for c in (n.lt(i.binding, i.extent), n.le(0, i.binding))}
-    left = [c for c in conjuncts(b.where) if c not in within]
-    if not left:
+def check_complete(s: Schedule, site: Site, own: Container[Var]) -> None:
+    """Raise unless a block's own loops, while the others stand still, compute all that they can."""
+    if not is_complete(s.func, site, own):
+        raise ScheduleError(
+            f"the loops around {site.block.name} leave out some of {site.block.buffer}",
+            node=show_loop(site.loops[0] if site.loops else site.block),
+        )
+
+
+def check_anew(s: Schedule, source: Site, reader: Site, own: Container[Var]) -> None:
+    """Raise if a stage may read what is not computed, once it computes elements that it left out.
+
+    It leaves none out while its own loops run, or all that it reads is there before its reader.
+    """
+    if is_complete(s.func, source, own):
+        return
+    for name in sorted({a.buffer for a in source.accesses if a.kind == "read"}):
+        if not is_whole(s.func, name, reader):
+            raise ScheduleError(
+                f"{source.block.name} leaves out some of {source.block.buffer}, for which "
+                f"{name} may not be there",
+                node=show_loop(source.loops[0] if source.loops else source.block),
+            )
+
+
+def is_whole(func: Function, buffer: str, before: Site) -> bool:
+    """Whether all of a buffer is written in front of the outermost loop around a block."""
+    if any(b.name == buffer for b in func.inputs):
         return True
-    given = tuple(within - {n.TRUE})
-    known = ranges(func, site.loops)
-    return all(prove(c, known, given) or _implied(c, site) for c in left)
+    writers = (x for x in sites(func.body) if x.block.buffer == buffer)
+    return any(w.steps[0] < before.steps[0] and _fills(func, w) for w in writers)
 
 
-def _implied(c: Expr, site: Site) -> bool:
-    """Whether a condition holds wherever all iterators are in their extents, by isl."""
-    f = Formula()
-    names = {x.var: f"a{k}" for k, x in enumerate(site.loops)}
-    domain(f, Site(site.block.with_(where=n.TRUE), site.loops, (), site.steps), names)
-    for i in site.block.iters:
-        value, end = f.term(i.binding, names), f.term(i.extent, names)
-        f.add(None if value is None or end is None else f"0 <= {value} < {end}")
-    opposite = f.condition(c, names, positive=False)
-    if opposite is None:
+def _fills(func: Function, site: Site) -> bool:
+    """Whether a block writes every element of its buffer."""
+    b, shape = site.block, func.buffers[site.block.buffer].shape
+    if not is_identity(b) or any(i.extent is not d for i, d in zip(b.spatial, shape, strict=True)):
         return False
-    f.add(opposite)
-    return bool(f.set(names.values()).is_empty())
+    return is_complete(func, site)
 
 
 def check_still(s: Schedule, source: Site, reader: Site, depth: int | None = None) -> None:

@@ -29,6 +29,7 @@ from typing import (
 
 from planish.compiler.errors import InternalError, PlanishError, ScheduleError
 from planish.compiler.loop import ir
+from planish.compiler.loop.hints import is_marked, stale
 from planish.compiler.loop.ir import Block, Function, Loop, Stmt
 from planish.compiler.loop.known import Known, anywhere, entered
 from planish.compiler.loop.text import show_statement
@@ -139,7 +140,10 @@ MOVES: Final[dict[str, Callable[..., Schedule]]] = {}
 def move(
     apply: Callable[Concatenate[Schedule, P], Schedule],
 ) -> Callable[Concatenate[Schedule, P], Schedule]:
-    """Make a move of a function: check its arguments, record it, name it in its errors."""
+    """Make a move of a function: check its arguments, record it, name it in its errors.
+
+    A move after which a loop is not what it is marked as for targets is refused.
+    """
     name = apply.__name__
     hints = get_type_hints(apply)
     _, *parameters = inspect.signature(apply).parameters.values()
@@ -149,7 +153,7 @@ def move(
 
     def done(s: Schedule, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         try:
-            return apply(s, *args, **kwargs)
+            return _true(apply(s, *args, **kwargs))
         except InternalError:
             raise
         except PlanishError as error:
@@ -182,6 +186,18 @@ def move(
 
     MOVES[name] = wrapped
     return wrapped
+
+
+def _true(s: Schedule) -> Schedule:
+    """The schedule itself, if its loops are what they are marked as."""
+    if not is_marked(s.func.body) or (found := stale(s.func)) is None:
+        return s
+    loop, reason = found
+    raise ScheduleError(
+        f"{loop.var.name} would no longer be what it is marked as, {loop.hint}: {reason}",
+        node=show_loop(loop),
+        hint="without the mark this can be done",
+    )
 
 
 def _fits(value: object, kind: Any) -> bool:

@@ -63,11 +63,12 @@ def interpret(
     symbols: Mapping[str, int] | None = None,
     *,
     vectorize: bool = True,
+    run: type[Run] | None = None,
 ) -> tuple[Array, ...]:
     """The results of a function for its inputs.
 
     Symbols that are extents of inputs need not be given. Without ``vectorize``, everything is done
-    point by point.
+    point by point; ``run`` is what does it.
 
     Errors: InternalError naming the block that does what it may not; TypeCheckError for inputs that
     are not what the function takes.
@@ -76,14 +77,14 @@ def interpret(
     every = {i.extent for b in blocks(func.body) for i in b.reduce if b.init is not None}
     if any(evaluate(e, values) == 0 for e in every):
         func = decompose(func)  # no iteration would store the starting value
-    run = _Run(func, inputs, values, vectorize)
+    call = (run or Run)(func, inputs, values, vectorize)
     with np.errstate(all="ignore"):
-        run.statement(func.body, dict(run.symbols))
+        call.statement(func.body, dict(call.symbols))
     for b in func.results:
-        if not run.written[b.name].all():
-            place = np.argwhere(~run.written[b.name])[0]
+        if not call.written[b.name].all():
+            place = np.argwhere(~call.written[b.name])[0]
             raise InternalError(f"{_element(b.name, place)} is not written", op=func.name)
-    return tuple(run.buffers[b.name] for b in func.results)
+    return tuple(call.buffers[b.name] for b in func.results)
 
 
 def sizes(func: Function, inputs: Sequence[Array], symbols: Mapping[str, int]) -> dict[str, int]:
@@ -117,8 +118,8 @@ def sizes(func: Function, inputs: Sequence[Array], symbols: Mapping[str, int]) -
     return found
 
 
-class _Run:
-    """The state of one call."""
+class Run:
+    """The state of one call; what runs otherwise, to watch it, is a class on top."""
 
     def __init__(
         self, func: Function, inputs: Sequence[Array], symbols: dict[str, int], vectorize: bool
@@ -207,8 +208,7 @@ class _Run:
             message = f"{_element(b.buffer, place)} is outside {b.buffer}{list(target.shape)}"
             raise _within(InternalError(message), b, env)
         if starts and b.init is not None:
-            target[place] = self.value(b.init, inside, b)
-            written[place] = True
+            self.store(b.buffer, place, self.value(b.init, inside, b))
         if runs:
             value = self.value(b.value, inside, b)
             if b.combiner is not None:
@@ -216,8 +216,12 @@ class _Run:
                     message = f"{_element(b.buffer, place)} is updated but was never written"
                     raise _within(InternalError(message), b, env)
                 value = _COMBINE[b.combiner](target[place], value)
-            target[place] = value
-            written[place] = True
+            self.store(b.buffer, place, value)
+
+    def store(self, buffer: str, place: tuple[int, ...], value: Any) -> None:
+        """Store an element."""
+        self.buffers[buffer][place] = value
+        self.written[buffer][place] = True
 
     # ---------------------------------------------------------------------------- all at once
 

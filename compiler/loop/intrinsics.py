@@ -2,7 +2,8 @@
 
 A loop whose ``hint`` is an intrinsic's name may be emitted as that instruction, or else as what
 it stands for, which is the loop itself. ``matches`` says whether a nest is an intrinsic's meaning
-up to names and to where its tiles lie in their buffers.
+up to names and to where its tiles lie in their buffers: what the last index of a tile tells apart
+lies side by side in memory, rows of it may be any distance apart.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class _Tiles:
         """A load from the tile that an access touches, without dimensions where it stands still."""
         indices: list[Expr] = []
         shape: list[Expr] = []
+        last: Expr | None = None
         for i in load.indices:
             index = simplify(n.substitute(i, self.block.bindings), self.known)
             if index.dtype is not I64:
@@ -141,6 +143,9 @@ class _Tiles:
                 return None
             indices.append(moving)
             shape.append(n.as_expr(high + 1))
+            last = i
+        if indices and last is not load.indices[-1]:
+            return None  # neighbours in the tile are none in memory
         name = f"tile{len(self.buffers)}"
         self.buffers[name] = Buffer(name, load.type, tuple(shape))
         return Load(name, tuple(indices), load.type)

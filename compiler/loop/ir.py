@@ -127,7 +127,7 @@ class Loop:
     """``for var in kind(extent): body``.
 
     ``hint`` tells targets what they may do with the loop ("pipeline(2)", the name of an
-    intrinsic); the meaning is the loop's all the same.
+    intrinsic); the meaning is the loop's all the same. What it says is true: see ``hints``.
     """
 
     var: Var
@@ -315,7 +315,10 @@ def map_expressions(s: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 
 
 def reads(b: Block) -> tuple[Load, ...]:
-    """The loads of a block's value and indices (not the update's own)."""
+    """The loads of a block's value and indices, which speak of its iterators.
+
+    Not the update's own, nor those of ``where`` and ``init``: ``loaded`` has all.
+    """
     from planish.compiler.expr.nodes import loads
 
     return loads(b.value, *b.indices)

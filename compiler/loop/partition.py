@@ -29,6 +29,7 @@ from planish.compiler.expr.linear import Linear, linear
 from planish.compiler.expr.nodes import FALSE, TRUE, Const, Expr, Le, Lt, Var, conjuncts, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 
+from .hints import without_stale
 from .ir import (
     Block,
     Function,
@@ -60,7 +61,9 @@ def partition(func: Function) -> Function:
         return func
     parts = _Parts(frozenset(b.name for b in func.temps if b.scope == "register"))
     body = map_statements(parts.visit(func.body, anywhere(func)), _unless_empty) or Seq(())
-    return func if body == func.body else func.with_(body=body)
+    if body == func.body:
+        return func
+    return without_stale(func.with_(body=body))  # parts of a loop share what each had for itself
 
 
 def _unless_empty(s: Stmt) -> Stmt | None:

@@ -1,13 +1,13 @@
 """What of a loop's body may run iterations ahead: the statements that fill buffers of their own.
 
 A loop with the hint ``pipeline(n)`` may keep n copies of the buffers that the first statements of
-its body fill, and run those n - 1 iterations ahead of the rest. The hint is a wish; whether it can
-be granted is said here, for moves that make the hint and for targets that follow it.
+its body fill, and run those n - 1 iterations ahead of the rest. The hint is a wish that targets
+need not grant (``llvm`` does not); whether it can be granted is said here.
 """
 
 from __future__ import annotations
 
-from .ir import Function, Loop, Seq, blocks
+from .ir import Block, Function, Loop, Seq, Stmt, blocks, children, loaded
 from .sites import sites
 
 
@@ -19,10 +19,7 @@ def ahead(func: Function, loop: Loop) -> tuple[int, str]:
     """
     parts = loop.body.body if isinstance(loop.body, Seq) else (loop.body,)
     own = {b.name for b in func.temps if b.scope in ("local", "register")}
-    inside = {b.name for b in blocks(loop)}
-    for site in sites(func.body):
-        if site.block.name not in inside:
-            own -= {a.buffer for a in site.accesses}
+    own -= _outside(func.body, loop)
     count = 0
     while count < len(parts) and all(b.buffer in own for b in blocks(parts[count])):
         count += 1
@@ -35,3 +32,13 @@ def ahead(func: Function, loop: Loop) -> tuple[int, str]:
                 if a.buffer in written:
                     return 0, f"{site.block.name} uses {a.buffer}, which the loop writes"
     return count, ""
+
+
+def _outside(s: Stmt, loop: Loop) -> set[str]:
+    """The buffers that a statement uses outside of the loop. (Blocks of parts have one name.)"""
+    if s is loop:
+        return {x.buffer for x in loaded(loop)}
+    used = {x.buffer for x in loaded(s)}
+    return used.union(
+        {s.buffer} if isinstance(s, Block) else (), *(_outside(c, loop) for c in children(s))
+    )

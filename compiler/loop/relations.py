@@ -137,21 +137,16 @@ def legal_order(
 ) -> Violation | None:
     """What ``after`` breaks of the dependences of ``before``; None if it respects all.
 
-    Blocks correspond by name and iterators; blocks that only one of the two has are left alone.
-    Every instance must still run, a reduction's exactly once. ``symbols`` have the values given,
-    else small primes.
+    Blocks correspond by name and iterators (``corresponding``); the others are left alone. Every
+    instance must still run, a reduction's exactly once. ``symbols`` have the values given, else
+    small primes.
     """
     given = symbols or {}
     primes = itertools.cycle((5, 7, 3, 11, 2, 13))
     values = {v: given.get(v.name, p) for v, p in zip(before.symbols, primes, strict=False)}
     old, new = fixed(before, values), fixed(after, values)
     times, now = _times(old), _times(new)
-    iters = _iterators(old)
-    common = {
-        name: (t, now[name])
-        for name, t in times.items()
-        if name in now and iters[name] == _iterators(new)[name]
-    }
+    common = {name: (times[name], now[name]) for name in sorted(corresponding(old, new))}
     for name, (t, u) in common.items():
         missing = t.domain().subtract(u.domain())
         if not missing.is_empty():
@@ -175,18 +170,26 @@ def legal_order(
     return None
 
 
+def corresponding(before: Function, after: Function) -> set[str]:
+    """The blocks that are the same in both functions, so that their instances can be compared."""
+    old, new = _iterators(before), _iterators(after)
+    return {name for name, iters in old.items() if new.get(name) == iters}
+
+
 def _iterators(func: Function) -> dict[str, list[tuple[Var, Expr, str]]]:
-    """What must be the same for instances to be the same."""
+    """What must be the same for instances to be the same.
+
+    Those of a block without iterators have nothing in common that could be compared.
+    """
     return {
-        s.block.name: [(i.var, i.extent, i.kind) for i in s.block.iters] for s in sites(func.body)
+        s.block.name: [(i.var, i.extent, i.kind) for i in s.block.iters]
+        for s in sites(func.body)
+        if s.block.iters or not s.loops
     }
 
 
 def _times(func: Function) -> dict[str, Any]:
-    """From the instances of each block to the times at which they run.
-
-    Those of a block without iterators have nothing in common that could be compared.
-    """
+    """From the instances of each block to the times at which they run."""
     depth = max((len(s.loops) for s in sites(func.body)), default=0)
     out: dict[str, Any] = {}
     for s in sites(func.body):

@@ -21,9 +21,9 @@ from .ir import (
     Stmt,
     children,
     constant,
+    loaded,
     map_expressions,
     nests,
-    reads,
     with_children,
 )
 
@@ -58,7 +58,7 @@ def _steps(loop: Loop, registers: frozenset[str]) -> bool:
     for _, b in nests(loop.body):
         if b.combiner is None or b.init is not None or loop.var in free_vars(*b.indices):
             return False
-        for x in reads(b):
+        for x in loaded(b):
             if x.buffer in registers and loop.var in free_vars(*x.indices):
                 return False
     return True

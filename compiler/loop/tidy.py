@@ -6,6 +6,7 @@ from planish.compiler.expr.bounds import bounds
 from planish.compiler.expr.nodes import FALSE, TRUE, Expr
 from planish.compiler.expr.simplify import simplify
 
+from .hints import without_stale
 from .ir import Block, Function, If, Loop, Seq, Stmt, seq, with_children
 from .known import Known, anywhere, entered
 
@@ -14,7 +15,9 @@ def tidy(func: Function) -> Function:
     """The function with its expressions simplified, and without what never runs."""
     known = anywhere(func)
     body = _tidy(func.body, known)
-    return func if body is func.body else func.with_(body=Seq(()) if body is None else body)
+    if body is func.body:
+        return func
+    return without_stale(func.with_(body=Seq(()) if body is None else body))
 
 
 def _tidy(s: Stmt, known: Known) -> Stmt | None:

@@ -12,6 +12,7 @@ rely on afterwards:
   has none, those loops); an update is of the same element for all values of the reduce iterators,
   and combines
 - no iteration gives an iterator a value outside its extent, so far as that can be decided
+- what loops are marked as for targets, they are
 
 ``verify_stored`` is for functions whose buffers have been cut down to what is stored of them:
 ``register`` buffers then have a constant shape.
@@ -26,6 +27,7 @@ from planish.compiler.dtypes import BOOL, I64
 from planish.compiler.errors import InternalError
 from planish.compiler.expr.nodes import Expr, Load, Var, walk
 
+from .hints import stale
 from .ir import LOOP_KINDS, Block, Buffer, Function, If, Loop, Seq, Stmt, constant
 from .polyhedral import outside
 from .sites import sites
@@ -85,6 +87,9 @@ class _Check:
         for site in sites(func.body):
             if (left := outside(site, func.symbols)) is not None:
                 self.require(False, f"{left.name} leaves its extent", site.block)
+        if (marked := stale(func)) is not None:
+            loop, reason = marked
+            self.require(False, f"the hint {loop.hint} does not hold: {reason}", loop)
 
     def require(self, holds: bool, message: str, at: Stmt | Buffer | str) -> None:
         if not holds:

@@ -7,16 +7,16 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Load, Var, conjuncts, free_vars
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Buffer, Iter, Loop, Stmt
-from planish.compiler.loop.sites import Site, sites
-from planish.schedules.edit import replace
+from planish.compiler.loop.sites import Site
+from planish.schedules.edit import map_loads, replace
 from planish.schedules.legality import (
+    check_complete,
     check_concurrent,
     check_loops,
     check_new,
     check_scope,
     check_stage,
-    is_complete,
-    is_identity,
+    is_whole,
     own_variables,
     root_of,
     site_of,
@@ -30,8 +30,9 @@ def cache_write(s: Schedule, name: str, scope: str) -> Schedule:
 
     The new block is called as the old one, which becomes ``name_cache``.
 
-    Legal if: the block computes all of its buffer at its iterators; and of the loops that it shares
-    with others, none reduces or is bound to an iterator together with loops of its own.
+    Legal if: the block computes all of its buffer at its iterators, to which its own loops give all
+    values; and of the loops that it shares with others, none reduces or is bound to an iterator
+    together with loops of its own.
 
     Before:
         def f(x: f32[4, 8], *, C: f32[4]):
@@ -73,17 +74,18 @@ def cache_write(s: Schedule, name: str, scope: str) -> Schedule:
         iters.append(Iter(i.var, i.extent, "spatial", i.var if inside else i.binding))
         if inside:
             loops.append(i)
+    check_complete(s, source, own)
     axes = tuple(i.var for i in iters)
     value = Load(cache.name, axes, target.dtype)
     where = n.all_of(*(c for c in conjuncts(block.where) if own.isdisjoint(free_vars(c))))
-    copy: Stmt = Block(
-        name, tuple(iters), target.name, axes, value, where=where, origin=block.origin
+    copy: Stmt = block.with_(
+        iters=tuple(iters), indices=axes, value=value, combiner=None, init=None, where=where
     )
     shared = tuple(x for x in source.loops if x.var not in own)
     check_loops(s, [i.var.name for i in loops], shared, copy)
     for i in reversed(loops):
         copy = Loop(i.var, i.extent, copy)
-    moved = block.with_(name=f"{name}_cache", buffer=cache.name)
+    moved = block.with_(name=f"{name}_cache", buffer=cache.name, nontemporal=False)
     body = replace(s.func.body, root, ir.seq(replace(root, block, moved), copy))
     func = s.func.with_(body=body).with_buffer(cache)
     check_concurrent(func)
@@ -119,7 +121,7 @@ def cache_read(s: Schedule, buffer: str, reader: str, scope: str) -> Schedule:
     """
     loops, block = s.nest(reader)
     source = s.func.buffers.get(buffer)
-    if source is None or not any(x.buffer == buffer for x in ir.reads(block)):
+    if source is None or not any(x.buffer == buffer for x in ir.loaded(block)):
         raise ScheduleError(
             f"{reader} does not read {buffer}", node=show_loop(loops[0] if loops else block)
         )
@@ -127,7 +129,7 @@ def cache_read(s: Schedule, buffer: str, reader: str, scope: str) -> Schedule:
     check_new(s, cache.name, cache.name)
     top = s.func.body.body if isinstance(s.func.body, ir.Seq) else (s.func.body,)
     first = next(x for x in top if any(b is block for b in ir.blocks(x)))
-    _check_written(s, source, block, first)
+    _check_written(s, source, site_of(s.func, block), first)
     axes = tuple(Var(f"i{k}") for k in range(len(source.shape)))
     iters = tuple(Iter(v, d, "spatial", v) for v, d in zip(axes, source.shape, strict=True))
     copy: Stmt = Block(cache.name, iters, cache.name, axes, Load(buffer, axes, source.dtype))
@@ -135,42 +137,25 @@ def cache_read(s: Schedule, buffer: str, reader: str, scope: str) -> Schedule:
     for i in reversed(iters):
         copy = Loop(i.var, i.extent, copy)
 
-    def rename(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer == buffer:
-            return Load(cache.name, e.indices, e.type)
-        return None
+    def cached(load: Load, _: Block | None) -> Expr:
+        return Load(cache.name, load.indices, load.type)
 
-    moved = block.with_(
-        value=n.transform(block.value, rename),
-        indices=tuple(n.transform(i, rename) for i in block.indices),
-    )
+    moved = map_loads(block, buffer, cached)
     body = replace(s.func.body, first, ir.seq(copy, replace(first, block, moved)))
     func = s.func.with_(body=body).with_buffer(cache)
     check_concurrent(func)
     return s.with_func(func)
 
 
-def _check_written(s: Schedule, buffer: Buffer, reader: Block, first: Stmt) -> None:
+def _check_written(s: Schedule, buffer: Buffer, reader: Site, first: Stmt) -> None:
     """Raise unless a buffer is whole before a statement, which leaves it as it is."""
-    writers = [x for x in sites(s.func.body) if x.block.buffer == buffer.name]
-    place = site_of(s.func, reader).steps[0]
-    inside = {b.name for b in ir.blocks(first)}
-    for w in writers:
-        if w.block.name in inside:
+    for b in ir.blocks(first):
+        if b.buffer == buffer.name:
             raise ScheduleError(
-                f"{w.block.name} writes {buffer.name} in the same loop", node=show_loop(first)
+                f"{b.name} writes {buffer.name} in the same loop", node=show_loop(first)
             )
-    if buffer in s.func.inputs:
-        return
-    if not any(w.steps[0] < place and _fills(s, w, buffer) for w in writers):
+    if not is_whole(s.func, buffer.name, reader):
         raise ScheduleError(
-            f"not all of {buffer.name} is written before {reader.name}", node=show_loop(first)
+            f"not all of {buffer.name} is written before {reader.block.name}",
+            node=show_loop(first),
         )
-
-
-def _fills(s: Schedule, site: Site, buffer: Buffer) -> bool:
-    """Whether a block writes every element of a buffer."""
-    b = site.block
-    if site.guards or not is_identity(b) or not is_complete(s.func, site):
-        return False
-    return all(i.extent is d for i, d in zip(b.spatial, buffer.shape, strict=True))

@@ -1,14 +1,18 @@
-"""Moves that mark loops for what a target may do with them; what the loops mean stays."""
+"""Moves that mark loops for what a target may do with them; what the loops mean stays.
+
+A target need not do it: ``llvm`` compiles marked loops like others. But what a loop is marked as is
+true as long as it is, so that targets need not ask again: a later move after which it would not be
+is refused.
+"""
 
 from __future__ import annotations
 
 from planish.compiler.errors import ScheduleError
-from planish.compiler.expr.nodes import free_vars
-from planish.compiler.loop.intrinsics import INTRINSICS, matches
-from planish.compiler.loop.pipelining import ahead
+from planish.compiler.loop.hints import fault
+from planish.compiler.loop.intrinsics import INTRINSICS
 from planish.schedules.edit import replace
 from planish.schedules.legality import plain
-from planish.schedules.schedule import Schedule, move, ranges, show_loop
+from planish.schedules.schedule import Schedule, move, show_loop
 
 
 @move
@@ -45,21 +49,16 @@ def pipeline(s: Schedule, path: str, stages: int) -> Schedule:
                     with block("C", i0=spatial(4, i), r0=reduce(8, k), init=f32(0.0)):
                         C[i0] += T[i0, r0]
     """
-    loop = plain(s, s.loop(path))
-    if stages < 2:
-        raise ScheduleError(f"{stages} stages overlap nothing", node=show_loop(loop))
-    count, reason = ahead(s.func, loop)
-    if not count:
-        raise ScheduleError(reason, node=show_loop(loop))
-    return s.with_body(replace(s.func.body, loop, loop.with_(hint=f"pipeline({stages})")))
+    return _marked(s, path, f"pipeline({stages})")
 
 
 @move
 def tensorize(s: Schedule, path: str, intrinsic: str) -> Schedule:
     """Mark a nest around one block as an instruction that does the same.
 
-    Legal if: the nest is the meaning of the intrinsic, up to names and to where its tiles lie. (The
-    starting value of a reduction may be stored in front of a loop further out.)
+    Legal if: the nest is the meaning of the intrinsic, up to names and to where its tiles lie, each
+    row of which is in one piece. (The starting value of a reduction may be stored in front of a
+    loop further out.)
 
     Before:
         def f(x: u8[16], w: i8[8, 16], *, y: i32[8]):
@@ -80,21 +79,18 @@ def tensorize(s: Schedule, path: str, intrinsic: str) -> Schedule:
                                    init=i32(0)):
                             y[i0] += cast(x[r0], i32) * cast(w[i0, r0], i32)
     """
-    loop = plain(s, s.loop(path))
-    known = INTRINSICS.get(intrinsic)
-    if known is None:
+    if intrinsic not in INTRINSICS:
         raise ScheduleError(
             f"there is no intrinsic {intrinsic}", hint=f"one of {', '.join(INTRINSICS)}"
         )
-    block = s.block(path.partition(".")[0])
-    outer = s.loops(block.name)
-    outer = outer[: outer.index(loop)]
-    used = {v for i in block.reduce for v in free_vars(i.binding)}
-    start = used.isdisjoint(x.var for x in outer)
-    if not matches(loop, known, ranges(s.func, outer), start):
-        raise ScheduleError(
-            f"the nest is not what {intrinsic} does",
-            node=show_loop(loop),
-            hint=str(known.meaning).replace("\n", "\n    "),
-        )
-    return s.with_body(replace(s.func.body, loop, loop.with_(hint=intrinsic)))
+    meaning = str(INTRINSICS[intrinsic].meaning).replace("\n", "\n    ")
+    return _marked(s, path, intrinsic, meaning)
+
+
+def _marked(s: Schedule, path: str, hint: str, meaning: str | None = None) -> Schedule:
+    """The schedule with a loop marked, if that is true."""
+    loop = plain(s, s.loop(path))
+    loops = s.loops(path.partition(".")[0])
+    if reason := fault(s.func, loops[: loops.index(loop)], loop, hint):
+        raise ScheduleError(reason, node=show_loop(loop), hint=meaning)
+    return s.with_body(replace(s.func.body, loop, loop.with_(hint=hint)))

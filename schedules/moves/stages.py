@@ -17,6 +17,7 @@ from planish.compiler.loop.sites import Site
 from planish.schedules.edit import map_loads, replace, without
 from planish.schedules.legality import (
     CONCURRENT,
+    check_anew,
     check_concurrent,
     check_loops,
     check_scope,
@@ -98,9 +99,10 @@ def compute_at(s: Schedule, name: str, path: str, scope: str = "") -> Schedule:
     reader; ``scope`` moves its buffer.
 
     Legal if: the block computes all of a buffer at its iterators and stands before its readers,
-    which are all inside the loop; what it reads is not written before they are done; the box has
-    a size that is the same in all iterations, a constant one in registers; and the boxes make up
-    the whole of a parameter.
+    which are all inside the loop, and none of which starts from it a reduction along the loop or
+    one around; what it reads is not written before they are done, and is all there if elements may
+    be computed that were left out so far; the box has a size that is the same in all iterations, a
+    constant one in registers; and the boxes make up the whole of a parameter.
 
     Before:
         def f(x: f32[32], *, C: f32[32]):
@@ -138,7 +140,10 @@ def compute_at(s: Schedule, name: str, path: str, scope: str = "") -> Schedule:
         raise ScheduleError("a vector loop holds one block", node=show_loop(loop))
     inside = _readers_inside(s, source, loop)
     around = inside[0].loops[: inside[0].loops.index(loop) + 1]
+    for reader in inside:
+        _check_start(buffer.name, reader, around)
     check_still(s, source, inside[0], len(around))
+    check_anew(s, source, inside[0], {x.var for x in source.loops if x not in around})
     known = ranges(s.func, around)
     box = _box(inside, source.block, known, s.func)
     _check_shared(source, around, box, own_variables(root), known)
@@ -177,6 +182,19 @@ def _readers_inside(s: Schedule, source: Site, loop: Loop) -> list[Site]:
             )
         _check_undecided(buffer, x)
     return inside
+
+
+def _check_start(buffer: str, reader: Site, around: Sequence[Loop]) -> None:
+    """The starting value of a reduction is stored in front of all its loops."""
+    b = reader.block
+    if b.init is None or all(x.buffer != buffer for x in n.loads(b.init)):
+        return
+    used = {v for i in b.reduce for v in free_vars(i.binding)}
+    for loop in around:
+        if loop.var in used:
+            raise ScheduleError(
+                f"{b.name} starts from {buffer}, in front of {loop.var.name}", node=show_loop(loop)
+            )
 
 
 def _check_shared(

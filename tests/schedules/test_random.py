@@ -1,4 +1,7 @@
-"""Random schedules mean what the function means, before and after every pass on loops."""
+"""Random schedules mean what the function means, before and after every pass on loops.
+
+As they were scheduled and in the end, they are watched for races.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planish.compiler.errors import CodegenError
+from planish.compiler.loop.interpret import interpret
 from planish.compiler.loop.text import show
 from planish.compiler.loop.verify import verify
 from planish.compiler.pipeline import LOOP_PASSES
@@ -17,6 +21,7 @@ from planish.schedules.trace import trace_from_json, trace_to_json
 
 from .moves.programs import PROGRAMS, Program
 from .moves.randomly import attempt, same
+from .races import is_concurrent, watched
 
 FEW = settings(max_examples=5, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=200, suppress_health_check=list(HealthCheck))
@@ -45,7 +50,9 @@ def check(program: Program, seed: int, attempts: int) -> None:
         inputs = sized.arrays(seed)
         wanted = sized.answers(inputs)
         for func in stages:
-            same(func, inputs, sized.symbols, wanted)
+            watch = is_concurrent(func.body) and func in (stages[0], stages[-1])
+            run = watched if watch else interpret
+            same(func, inputs, sized.symbols, wanted, run)
 
 
 seeds = st.integers(0, 1 << 32)

@@ -56,11 +56,22 @@ def test_tiles_may_lie_anywhere():
         ("i1 % 8, r0 % 4]", "i1 % 8, (r0 + i1) % 4]"),
         ("i1 % 8, r0 % 4]", "i1 % 8, 0]"),
         ("reduce(8, k * 4 + j))", "reduce(8, k * 4 + j), where=m < 5)"),
+        ("r0 // 4 * 4 + 3, r0 % 4]", "r0 % 4, r0 // 4]"),
     ],
 )
 def test_what_differs_does_not_match(old: str, new: str):
     text = DOT.replace(old, new).replace("2 * cast", "i32(2) * cast")
     assert found(text) == []
+
+
+def test_rows_of_a_tile_may_be_apart_but_not_their_elements():
+    apart = DOT.replace("w: i8[3, 2, 8, 4]", "w: i8[24, 8]")
+    apart = apart.replace("w[i1 // 8, r0 // 4, i1 % 8, r0 % 4]", "w[i1, r0]")
+    assert found(apart) == ["vpdpbusd_256"]
+    assert (
+        found(apart.replace("i8[24, 8]", "i8[24, 8, 2]").replace("w[i1, r0]", "w[i1, r0, 1]")) == []
+    )
+    assert found(apart.replace("i8[24, 8]", "i8[8, 24]").replace("w[i1, r0]", "w[r0, i1]")) == []
 
 
 def test_a_start_matches_only_where_it_is_stored_elsewhere():

@@ -48,3 +48,17 @@ def test_ahead(old: str, new: str, count: int, reason: str):
     func = verify(parse(TEXT.replace(old, new) if old else TEXT))
     loop = next(s for s in walk(func.body) if isinstance(s, Loop) and s.var.name == "i")
     assert ahead(func, loop) == (count, reason)
+
+
+def test_parts_of_a_loop_share_what_each_would_fill():
+    text = TEXT.replace("in serial(4)", "in serial(3)")
+    start, part, rest = text.partition("    for i in")
+    body, end = (part + rest).split('    for j in serial(8):\n        with block("D"')
+    again = body.replace("i in serial(3)", "i in serial(1)")
+    again = again.replace("spatial(4, i)", "spatial(4, i + 3)")
+    func = verify(
+        parse(f'{start}{body}{again}    for j in serial(8):\n        with block("D"{end}')
+    )
+    for loop in walk(func.body):
+        if isinstance(loop, Loop) and loop.var.name == "i":
+            assert ahead(func, loop)[0] == 0

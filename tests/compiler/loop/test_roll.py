@@ -69,6 +69,14 @@ def f(x: f32[n, 64], *, C: f32[8]):
             C[0] += R[i]""",
         None,
     ),
+    "nor in conditions": (
+        """\
+def f(x: f32[n, 64], *, C: f32[8]):
+    for i in unrolled(64):
+        with block("C", where=R[i] < f32(1.0)):
+            C[0] += f32(2.0)""",
+        None,
+    ),
     "loops that stay apart": (
         """\
 def f(x: f32[n, 64], *, C: f32[8]):

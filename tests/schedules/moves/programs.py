@@ -209,6 +209,34 @@ def conditions(x: f32[9], *, y: f32[9]):
         with block("y", i0=spatial(9, i)):
             y[i0] = t[8 - i0] + x[i0]"""
 )
+CHOSEN = parse(
+    """\
+def chosen(x: f32[6, 4], m: f32[6], *, y: f32[6], z: f32[6, 4]):
+    b = buffer(f32[6], "global")
+    c = buffer(f32[6], "global")
+    to = buffer(i64[4], "global")
+    for i in serial(6):
+        with block("b", i=spatial(6, i)):
+            b[i] = m[i] * f32(2.0)
+    for i in serial(6):
+        with block("c", i=spatial(6, i)):
+            c[i] = m[i] + x[i, 0]
+    for j in serial(4):
+        with block("to", j=spatial(4, j)):
+            to[j] = (j * 3 + 1) % 4
+    for i in serial(6):
+        for k in serial(4):
+            with block("y", i=spatial(6, i), k=reduce(4, k), init=b[i], where=c[k] > f32(0.0)):
+                y[i] += x[i, to[k]]
+    for i in serial(6):
+        for j in serial(4):
+            with block("z0", i=spatial(6, i), j=spatial(4, j)):
+                z[i, j] = y[i]
+    for i in serial(6):
+        for j in serial(4):
+            with block("z", i=spatial(6, i), j=spatial(4, j), where=c[i] > f32(0.0)):
+                z[i, to[j]] = b[i] + x[i, j]"""
+)
 
 PROGRAMS: list[Program] = [
     dense(),
@@ -229,4 +257,5 @@ PROGRAMS: list[Program] = [
     Program("recurrent", RECURRENT),
     Program("in_place", IN_PLACE, {"n": 3}),
     Program("conditions", CONDITIONS),
+    Program("chosen", CHOSEN),
 ]

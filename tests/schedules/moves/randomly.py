@@ -81,7 +81,9 @@ def reorder(s: Schedule, pick: Pick) -> tuple[object, ...]:
 def compute_at(s: Schedule, pick: Pick) -> tuple[object, ...]:
     block = name(s, pick)
     buffer = s.block(block).buffer
-    reads = [b.name for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.reads(b))]
+    reads = [
+        b.name for b in ir.blocks(s.func.body) if any(x.buffer == buffer for x in ir.loaded(b))
+    ]
     reader = pick.choice(reads or [name(s, pick)])
     loops = [x.var.name for x in s.loops(reader)] or ["i"]
     where = f"{reader}.{pick.choice(loops)}"
@@ -90,7 +92,7 @@ def compute_at(s: Schedule, pick: Pick) -> tuple[object, ...]:
 
 def cache_read(s: Schedule, pick: Pick) -> tuple[object, ...]:
     block = name(s, pick)
-    reads = [x.buffer for x in ir.reads(s.block(block))] or ["x"]
+    reads = [x.buffer for x in ir.loaded(s.block(block))] or ["x"]
     return pick.choice(reads), block, pick.choice(SCOPES)
 
 
@@ -172,8 +174,14 @@ def attempt(s: Schedule, pick: Pick, only: Sequence[str] = ()) -> Schedule:
         return s
 
 
-def same(func: Function, inputs: Arrays, symbols: Mapping[str, int], wanted: Arrays) -> None:
-    found = interpret(func, inputs, symbols)
+def same(
+    func: Function,
+    inputs: Arrays,
+    symbols: Mapping[str, int],
+    wanted: Arrays,
+    run: Callable[..., Arrays] = interpret,
+) -> None:
+    found = run(func, inputs, symbols)
     for x, y in zip(found, wanted, strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from planish.compiler.loop import ir
+from planish.compiler.loop.interpret import interpret
 from planish.compiler.loop.text import parse, show
 from planish.schedules.moves import caches as C
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
+from planish.schedules.moves import stores as N
 from planish.schedules.schedule import Schedule
 
-from .programs import RECURRENT, dense
+from .programs import RECURRENT, dense, windows
 from .refusals import Refusal, check_refusal, refusals
 
 
@@ -52,3 +56,55 @@ def f(x: f32[8], *, C: f32[8], D: f32[8]):
     )
     s = C.cache_read(Schedule(func), "x", "D", "global")
     assert [str(s.block(b).value) for b in ("C", "D")] == ["x[i0]", "x_cache[i0]"]
+
+
+def test_a_copy_is_read_wherever_the_block_loads():
+    func = parse(
+        """\
+def f(x: f32[8], to: i64[8], *, C: f32[8]):
+    for i in serial(8):
+        with block("C", i0=spatial(8, i)):
+            C[i0] = f32(0.0)
+    for i in serial(8):
+        for k in serial(8):
+            with block("D", i0=spatial(8, i), r0=reduce(8, k), init=cast(to[i0], f32),
+                       where=to[k] < 4):
+                C[i0] += x[min(max(to[r0], 0), 7)]"""
+    )
+    s = C.cache_read(Schedule(func), "to", "D", "local")
+    assert {x.buffer for x in ir.loaded(s.block("D"))} == {"x", "to_cache"}
+    arrays = [np.arange(8, dtype=np.float32), np.array([3, 9, -4, 0, 2, 5, 1, 7])]
+    np.testing.assert_array_equal(interpret(s.func, arrays)[0], interpret(func, arrays)[0])
+
+
+def test_a_buffer_that_only_a_condition_loads_can_have_a_cache():
+    func = parse(
+        """\
+def f(x: f32[8], to: i64[8], *, C: f32[8]):
+    for i in serial(8):
+        with block("C", i0=spatial(8, i)):
+            C[i0] = f32(0.0)
+    for i in serial(8):
+        with block("D", i0=spatial(8, i), where=to[i] < 4):
+            C[i0] = x[i0]"""
+    )
+    s = C.cache_read(Schedule(func), "to", "D", "local")
+    assert str(s.block("D").where) == "to_cache[i] < 4"
+
+
+def test_what_goes_past_the_caches_is_the_copy():
+    s = N.nontemporal(Schedule(dense().function), "relu")
+    s = C.cache_write(s, "relu", "register")
+    assert [(b.name, b.nontemporal) for b in ir.blocks(s.func.body)] == [
+        ("dot", False), ("relu_cache", False), ("relu", True)
+    ]  # fmt: skip
+
+
+def test_a_stage_that_is_read_whole_where_it_is_computed_can_have_a_cache():
+    s = S.compute_at(Schedule(windows().function), "s", "y.i0")
+    s = S.compute_at(s, "w", "y.i0")
+    s = C.cache_write(s, "w", "register")
+    assert [x.var.name for x in s.loops("w")] == ["i0", "i1"]
+    program = windows()
+    arrays = program.arrays()
+    np.testing.assert_array_equal(interpret(s.func, arrays)[0], program.answers(arrays)[0])
