@@ -60,10 +60,16 @@ class Result:
     stopped: bool = False
 
 
+class BrokenTask(TuningError):
+    """A task of which nothing can be measured, as its default schedule fails; others may do."""
+
+
 class Measurer(Protocol):
-    """Measures candidates of a task; one for another kind of machine has the same methods.
+    """Measures candidates of a task; one for other machines has the same methods.
 
     At ``until``, on the monotonic clock, it gives up: what is not measured then has no result.
+
+    Errors: BrokenTask about a task; any other one ends the job.
     """
 
     until: float
@@ -109,7 +115,7 @@ class _Process:
     """
 
     def __init__(self, command: Sequence[str], limits: Limits, until: float) -> None:
-        self._limits, self._until = limits, until
+        self._limits, self.until = limits, until
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
             [*command, str(limits.memory)],
@@ -174,14 +180,16 @@ class _Process:
             selector.register(out, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 left = self.left()
-                if left <= 0 or not selector.select(left):
+                # What came in time is taken, also if nobody looked in time.
+                waited = selector.select(max(0.0, left))
+                if waited and not (some := os.read(out, 1 << 16)):
+                    raise self._gone()
+                self._buffer += some if waited else b""
+                if left <= 0 and b"\n" not in self._buffer:
                     self.end()
-                    if time.monotonic() >= self._until:
+                    if time.monotonic() >= self.until:
                         raise _OutOfTime
                     raise _Gone("timeout", "it took too long")
-                if not (some := os.read(out, 1 << 16)):
-                    raise self._gone()
-                self._buffer += some
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
             found = json.loads(line)
@@ -198,7 +206,7 @@ class _Process:
 
     def left(self) -> float:
         """The seconds that are left for the next answer."""
-        return min(self._deadline, self._until) - time.monotonic()
+        return min(self._deadline, self.until) - time.monotonic()
 
     def ask(self, command: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a command and wait for the answer.
@@ -396,6 +404,7 @@ class LocalMeasurer(Closing):
             process = None
         if process is None:
             process = self._processes[slot] = _Process(self._command, self.limits, self.until)
+        process.until = self.until
         return process
 
     def _at(self, slot: int, task: Task) -> _Process:
@@ -414,7 +423,7 @@ class LocalMeasurer(Closing):
 
     def _take_task(self, process: _Process, task: Task) -> None:
         if (failed := _failed(process.answer())) is not None:
-            raise TuningError(
+            raise BrokenTask(
                 f"the default schedule of {task.label or task.key} fails: {failed.detail}",
                 node=task.text,
             )

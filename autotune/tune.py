@@ -23,7 +23,7 @@ from planish.schedules.space import Point
 
 from .cost import CostModel, Model
 from .features import Array
-from .measure import LocalMeasurer, Measurer, Result
+from .measure import BrokenTask, LocalMeasurer, Measurer, Result
 from .records import Contents, Log, Record, now, read
 from .search import Search
 from .tasks import Task
@@ -226,7 +226,7 @@ class Job:
                 (result,) = self.measurer.results(
                     state.task, [state.best.schedule.trace], float("inf")
                 )
-            except TuningError as error:
+            except BrokenTask as error:
                 state.dead = str(error)
                 continue
             if result is None:
@@ -267,7 +267,7 @@ class Job:
         proposing = self._beside.submit(self._prepare_other, state)
         try:
             results = self.measurer.results(state.task, traces, state.seconds, proposing.result)
-        except TuningError as error:
+        except BrokenTask as error:
             state.dead = str(error)
             return
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -81,12 +82,14 @@ def test_wrong_answers_are_seen() -> None:
     assert bench.check(Candidate(bench, traces(matmul_task(), 1)[0]).run()) == ""
 
 
-def poisoned_run(count: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Result]]:
-    """What candidates were to do, and what came of them."""
+def poisoned_run(
+    count: int, monkeypatch: pytest.MonkeyPatch, seconds: float = 5.0
+) -> list[tuple[str, Result]]:
+    """What candidates were to do, and what came of them; each may take so many seconds."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     task = matmul_task()
     some = traces(task, count)
-    limits = Limits(build_seconds=3.0, rounds=1, memory=4 << 30)
+    limits = Limits(build_seconds=seconds, rounds=1, memory=4 << 30)
     with LocalMeasurer(2, limits, POISONED) as measurer:
         results = measurer.results(task, some, float("inf"))
     kinds = [poisoned.kind_of(trace_to_json(t)) for t in some]
@@ -106,6 +109,32 @@ def test_poison_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({kind for kind, _ in found}) >= 4
 
 
+def test_what_is_built_beside_one_that_hangs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    task = matmul_task()
+    some = traces(task, 60)
+    kinds = [poisoned.kind_of(trace_to_json(t)) for t in some]
+    pair = [some[kinds.index("hang")], some[kinds.index("")]]
+    with LocalMeasurer(2, Limits(build_seconds=3.0, rounds=1), POISONED) as measurer:
+        for _ in range(2):  # the first time, the second process starts while the first one hangs
+            results = measurer.results(task, pair, float("inf"))
+            assert [r and r.error for r in results] == ["timeout", ""]
+
+
+def test_a_process_that_is_stopped_is_replaced() -> None:
+    """One that somebody stops, and that does not end, is no better than one that hangs."""
+    task = matmul_task()
+    some = traces(task, 2)
+    with LocalMeasurer(1, Limits(build_seconds=9.0, run_seconds=2.0, rounds=1)) as measurer:
+        assert [r and r.error for r in measurer.results(task, some[:1], float("inf"))] == [""]
+        process = measurer._processes[0]
+        assert process is not None
+        process._child.send_signal(signal.SIGSTOP)
+        results = measurer.results(task, some, float("inf"))
+        assert [r and r.error for r in results] == ["", ""]  # it was seen before they were built
+        assert process._child.poll() is not None
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_much_poison_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +142,7 @@ def test_much_poison_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POISONED_EVERY", "1")
     poisoned_run(8, monkeypatch)
     before = resident()
-    found = poisoned_run(200, monkeypatch)
+    found = poisoned_run(200, monkeypatch, 10.0)  # the machine may be busy
     check_poisoned(found, 200)
     assert set(Counter(kind for kind, _ in found)) == set(poisoned.KINDS)
     assert resident() - before < 20 << 20

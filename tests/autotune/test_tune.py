@@ -121,6 +121,19 @@ def test_a_job_goes_on_from_its_log(tmp_path: Path) -> None:
     assert after.first == pytest.approx(before.seconds)
 
 
+def test_a_job_does_not_go_on_from_another_cpus_records(tmp_path: Path) -> None:
+    job(tmp_path, Made(), trials=30)
+    log = tmp_path / "log.jsonl"
+    key = matmul_task().target_key
+    log.write_text(log.read_text().replace(key, "llvm-other-avx2-00000000"))
+    before = log.read_bytes()
+    measurer = Made()
+    found = job(tmp_path, measurer, trials=4)
+    assert measurer.seen[0] == matmul_task().space.default().schedule.trace
+    assert found.states[0].first == cost(measurer.seen[0])
+    assert log.read_bytes().startswith(before)
+
+
 def test_the_draws_of_a_job_are_repeatable(tmp_path: Path) -> None:
     """Which task comes when depends on the time that rounds take."""
     runs = []
