@@ -11,9 +11,13 @@ A line is used where the task, the target, the threads and the schedule language
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +33,7 @@ from .closing import Closing
 from .tasks import Task, parse_text
 
 SCHEMA: Final = 1
+TURN_SECONDS: Final = 2.0  # that a line waits for those of others
 KEPT_TRIALS: Final = 200  # of a task, where a log is pruned
 Kind: TypeAlias = Literal["trial", "best"]
 ERRORS: Final = ("schedule", "build", "crash", "timeout", "memory", "wrong", "failed")
@@ -293,30 +298,27 @@ def _encoded(line: Mapping[str, Any]) -> bytes:
 class Log(Closing):
     """A log that lines are added to; whatever happens, those that are there stay as they are.
 
-    Several processes may add to one. Used with ``with``.
+    Several processes may add to one. One that is deleted meanwhile is written anew, with all that
+    it held; where another file has taken its place, lines go there. Used with ``with``.
 
     Errors: TuningError if the file cannot be written.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._file = -1
+        self._known: set[str] = set()
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._open()
         except OSError as error:
             raise self._fails(error) from error
-        self._known: set[str] = set()
-        if self.path.is_file():
-            self._end_line()
-            self._known.update(read([self.path]).texts)
 
     def task(self, task: Task) -> None:
         """Say what a task's key stands for, if that is not there yet."""
-        if task.key not in self._known:
-            self._known.add(task.key)
-            self._write({
-                "schema": SCHEMA, "kind": "task", "task": task.key, "label": task.label,
-                "target": str(task.target), "text": task.text,
-            })  # fmt: skip
+        self._write({
+            "schema": SCHEMA, "kind": "task", "task": task.key, "label": task.label,
+            "target": str(task.target), "text": task.text,
+        }, task.key)  # fmt: skip
 
     def add(self, record: Record) -> None:
         """Add a record."""
@@ -328,27 +330,80 @@ class Log(Closing):
             os.close(self._file)
             self._file = -1
 
+    def _open(self) -> None:
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._regular = stat.S_ISREG(os.fstat(self._file).st_mode)
+        self._known = set(read([self.path]).texts) if self._regular else set()
+
+    def _write(self, line: Mapping[str, Any], key: str = "") -> None:
+        """Write a line; with a key, only if none was written for that."""
+        try:
+            self._stay()
+            if key and key in self._known:
+                return
+            with _turn(self._file):
+                self._end_line()
+                self._put(_encoded(line) + b"\n")
+        except OSError as error:
+            raise self._fails(error) from error
+        if key:
+            self._known.add(key)
+
+    def _stay(self) -> None:
+        """See to it that the file is the one that the path names."""
+        if not self._regular:
+            return
+        mine = os.fstat(self._file)
+        try:
+            if os.path.samestat(mine, os.stat(self.path)):
+                return
+        except FileNotFoundError:
+            pass
+        before = self._file
+        try:
+            self._open()
+            if mine.st_nlink == 0 and os.fstat(self._file).st_size == 0:
+                with _turn(self._file):
+                    for start in range(0, mine.st_size, 1 << 20):
+                        self._put(os.pread(before, 1 << 20, start))
+                self._known = set(read([self.path]).texts)
+        finally:
+            os.close(before)
+
     def _end_line(self) -> None:
         """Put an end to a line that was cut off, so that the next one is a line of its own."""
-        size = os.fstat(self._file).st_size
+        size = os.fstat(self._file).st_size if self._regular else 0
         if size and os.pread(self._file, 1, size - 1) != b"\n":
             self._put(b"\n")
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        self._put(_encoded(line) + b"\n")
-
     def _put(self, data: bytes) -> None:
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-        except OSError as error:
-            raise self._fails(error) from error
+        while data:
+            data = data[os.write(self._file, data) :]
 
     def _fails(self, error: OSError) -> TuningError:
         return TuningError(
             f"the log {self.path} cannot be written: {error.strerror or error}",
             hint="what was written before is still there; the same command goes on from it",
         )
+
+
+@contextmanager
+def _turn(file: int) -> Iterator[None]:
+    """Write while no other does; one that is stopped while it writes is not waited for long."""
+    until = time.monotonic() + TURN_SECONDS
+    try:
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # there are no locks where the file is
+                break
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 # ------------------------------------------------------------------------------------- using

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -109,6 +112,97 @@ def test_a_log_that_was_cut_anywhere_loses_one_line(path: Path) -> None:
         assert len(found.records) - (complete + 1 - min(complete, 1)) in (0, 1)
         assert found.records[-1].time == 9.0
         assert found.skipped <= 1
+
+
+def test_a_log_that_is_deleted_is_written_anew(path: Path) -> None:
+    with Log(path) as log:
+        log.task(matmul_task())
+        log.add(record(seconds=1.0))
+        before = path.read_bytes()
+        path.unlink()
+        log.add(record(seconds=2.0))
+        assert path.read_bytes().startswith(before)
+        path.rename(path.with_name("moved.jsonl"))
+        log.add(record(seconds=3.0))  # what was moved is still there
+        log.task(matmul_task())
+        path.write_bytes(b"")  # emptied in place
+        log.add(record(seconds=4.0))
+        path.unlink()
+        path.write_bytes(b"{}\n")  # another file
+        log.task(matmul_task())
+        log.add(record(seconds=5.0))
+    assert [r.time for r in read([path.with_name("moved.jsonl")]).records] == [1.0, 2.0]
+    found = read([path])
+    assert [r.time for r in found.records] == [5.0]
+    assert set(found.texts) == {matmul_task().key}
+
+
+def test_a_line_that_another_job_left_torn_is_ended(path: Path) -> None:
+    with Log(path) as first, Log(path) as second:
+        first.add(record(seconds=1.0))
+        with path.open("ab") as file:  # as where the disk is full, or the job killed
+            file.write(b'{"schema":1,"ki')
+        second.add(record(seconds=2.0))
+        first.add(record(seconds=3.0))
+    found = read([path])
+    assert [r.time for r in found.records] == [1.0, 2.0, 3.0]
+    assert found.skipped == 1
+
+
+def test_a_disk_that_fills_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is torn, those before and after it are whole."""
+    room = [150]
+
+    def write(file: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = os_write(file, data[: room[0]])
+        room[0] -= count
+        return count
+
+    os_write = os.write
+    with Log(path) as log:
+        log.add(record(seconds=1.0))
+        monkeypatch.setattr(os, "write", write)
+        with pytest.raises(TuningError, match="cannot be written: No space left on device"):
+            log.add(record(seconds=2.0))
+        monkeypatch.undo()
+        log.add(record(seconds=3.0))
+    found = read([path])
+    assert [r.time for r in found.records] == [1.0, 3.0]
+    assert found.skipped == 1
+
+
+def test_several_jobs_write_one_log(path: Path) -> None:
+    """Lines of processes that write at once are all whole."""
+    program = (
+        "import sys; from tests.autotune.test_records import Log, record, matmul_task\n"
+        "with Log(sys.argv[1]) as log:\n"
+        "    for k in range(300):\n"
+        "        log.task(matmul_task())\n"
+        "        log.add(record(seconds=k + float(sys.argv[2]), detail='x' * 400))\n"
+    )
+    root = Path(__file__).parents[2]
+    paths = [str(root), *(p for p in sys.path if p)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), str(n)], env=environment)
+        for n in (0.25, 0.75)
+    ]
+    assert [job.wait(120) for job in jobs] == [0, 0]
+    found = read([path])
+    assert found.skipped == 0
+    assert len({r.time for r in found.records}) == 600
+
+
+def test_a_log_of_a_newer_version_is_left_alone(path: Path) -> None:
+    newer = json.dumps({**record().to_json(), "schema": 2, "more": {"a": 1}}).encode() + b"\n"
+    path.write_bytes(newer)
+    with Log(path) as log:
+        log.add(record(seconds=2.0))
+    assert path.read_bytes().startswith(newer)
+    found = read([path])
+    assert (len(found.records), found.skipped) == (1, 1)
 
 
 def test_lines_of_other_things_are_skipped(path: Path) -> None:
