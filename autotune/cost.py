@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from planish.compiler.errors import ParseError, TuningError
-from planish.compiler.files import why, written_whole
+from planish.compiler.files import read_file, why, written_whole
 
 from .features import NAMES
+from .trees import checked
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -123,9 +124,11 @@ class CostModel:
         Errors: TuningError if it cannot be read, ParseError if it is none for these features.
         """
         try:
-            data = json.loads(Path(path).read_bytes())
-        except OSError as error:
-            raise TuningError(f"the model {path} cannot be read: {error.strerror}") from error
+            text = read_file(Path(path))
+        except ParseError as error:
+            raise TuningError(f"the model {error.message}") from error
+        try:
+            data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ParseError(f"{path} is no cost model: {error}") from error
         xgboost = _xgboost()
@@ -135,8 +138,9 @@ class CostModel:
                 for each in members:
                     booster = xgboost.Booster({"nthread": 1})
                     try:
-                        booster.load_model(bytearray(json.dumps(each).encode()))
-                    except xgboost.core.XGBoostError as error:
+                        sound = json.dumps(checked(each, names))
+                        booster.load_model(bytearray(sound.encode()))
+                    except (ParseError, xgboost.core.XGBoostError) as error:
                         raise ParseError(f"{path} is no cost model: {error}") from error
                     base.append(booster)
                 return cls(base, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,6 +86,42 @@ def test_files_that_are_no_models(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ParseError, match="no cost model"):
         CostModel.load(path)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("cost") / "model.json"
+    model = CostModel()
+    model.fit(samples(2, 40))
+    model.save(path)
+    return path.read_text()
+
+
+BAD: list[tuple[str, int, Any]] = [
+    ("split_indices", 0, 10**9), ("split_indices", 0, -5), ("left_children", 0, 10**6),
+    ("right_children", 0, 0), ("left_children", 1, 1), ("right_children", 0, 1),
+    ("parents", 0, 0), ("parents", 2, 1), ("default_left", 0, 7), ("default_left", 0, True),
+    ("split_conditions", 0, "x"), ("base_weights", 0, float("nan")), ("sum_hessian", 0, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "place", "value"), BAD)
+def test_trees_that_are_none(
+    tmp_path: Path, written: str, part: str, place: int, value: Any
+) -> None:
+    """XGBoost would read beyond its arrays."""
+    data = json.loads(written)
+    tree = data["members"][1]["learner"]["gradient_booster"]["model"]["trees"][3]
+    tree[part][place] = value
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(ParseError, match="is no cost model: .*the tree 3"):
+        CostModel.load(path)
+    for less in ([], tree[part][:-1]):
+        tree[part] = less
+        path.write_text(json.dumps(data))
+        with pytest.raises(ParseError, match="is no cost model"):
+            CostModel.load(path)
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
