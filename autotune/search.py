@@ -106,7 +106,7 @@ class Search:
     def features(self, point: Point) -> Array:
         """The features of a point."""
         sizes = dict(zip((v.name for v in self.task.func.symbols), self.task.sizes, strict=True))
-        return features(point.schedule.func, self.task.target.machine, self.task.threads, sizes)
+        return features(point.schedule.func, self.task.machine, self.task.threads, sizes)
 
     def _seeds(self, lent: Sequence[Decisions]) -> list[Point]:
         """New points of other tasks' decisions."""

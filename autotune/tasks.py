@@ -8,7 +8,8 @@ function has the same task, and a record of one serves all.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,8 @@ from planish.compiler.errors import ParseError
 from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.ir import Function
 from planish.compiler.loop.text import parse, show
+from planish.compiler.machine import Machine
+from planish.schedules.rules import Rule
 from planish.schedules.space import Space
 from planish.targets.target import Target, parse_target
 
@@ -28,7 +31,8 @@ class Task:
 
     ``constants`` are the names of parameters that are known when the model is compiled; ``sizes``
     are those of the symbols, in order, at which candidates are measured; ``calls`` is how often the
-    model calls the function.
+    model calls the function. ``measured_on``: the machine that measures it, if that is another one.
+    ``rules``: those that are tried beside ours, by name.
     """
 
     func: Function
@@ -38,6 +42,8 @@ class Task:
     sizes: tuple[int, ...] = ()
     calls: int = 1
     label: str = ""
+    measured_on: Machine | None = None
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> str:
@@ -49,10 +55,15 @@ class Task:
         """The digest of the text; the target and the threads are not part of it."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:24]
 
+    @property
+    def machine(self) -> Machine:
+        """What is known of the machine that it is tuned for."""
+        return self.measured_on or self.target.machine
+
     @cached_property
     def space(self) -> Space:
         """The schedules that the rules can make."""
-        return Space(self.func, self.target.machine, self.threads, self.constants)
+        return Space(self.func, self.machine, self.threads, self.constants, own=self.rules)
 
     @cached_property
     def target_key(self) -> str:

@@ -7,7 +7,9 @@ answers of two points together; what follows from them the rule works out anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
@@ -15,11 +17,12 @@ from planish.compiler.errors import ScheduleError
 from planish.compiler.loop.ir import Function
 from planish.compiler.machine import Machine
 
-from .choices import Choices, Decisions, Option
-from .rules import schedule
+from .choices import Choices, Decisions, Option, Setting
+from .rules import Rule, schedule
 from .schedule import Schedule
 
 OTHER_RULE = 0.1  # the part of random points that are of a rule that is drawn too
+OWN_RULE = 0.4  # the same where someone has brought rules of their own for the function
 TRIES = 16  # answers that are tried before a point counts as having no other beside it
 
 
@@ -43,6 +46,8 @@ class Space:
     ``constants`` are parameters that are known at compile time and may be laid out at will.
     Questions that nobody has answered get the rules' estimates, or without ``estimates`` the
     answer that does the least.
+    ``own`` are rules beside those that planish has, by name: what they make is in the space where
+    they fit the function, that is where their estimates make a schedule.
     """
 
     func: Function
@@ -50,6 +55,7 @@ class Space:
     threads: int = 1
     constants: frozenset[str] = frozenset()
     estimates: bool = True
+    own: Mapping[str, Rule] = field(default_factory=dict)
 
     def start(self) -> Point:
         """The point that nobody has decided anything about."""
@@ -81,7 +87,8 @@ class Space:
         """
         start = self.start()
         for _ in range(TRIES):
-            rule = {} if pick.random() < OTHER_RULE else {"rule": start.decisions["rule"]}
+            drawn = pick.random() < (OWN_RULE if self._fitting else OTHER_RULE)
+            rule = {} if drawn else {"rule": start.decisions["rule"]}
             try:
                 return self._point(Choices(rule, drawn=pick))
             except ScheduleError:
@@ -124,6 +131,16 @@ class Space:
             return None
 
     @cached_property
+    def _fitting(self) -> dict[str, Rule]:
+        """The own rules that fit the function."""
+        out = {}
+        for name, rule in self.own.items():
+            with suppress(ScheduleError):
+                rule(self.func, Setting(self.machine, self.threads, self.constants))
+                out[name] = rule
+        return out
+
+    @cached_property
     def _origin(self) -> Schedule:
         """The schedule of no moves, with what was made of it: many points begin alike."""
         return Schedule(self.func, known={})
@@ -134,5 +151,8 @@ class Space:
             known.clear()
 
     def _point(self, choices: Choices) -> Point:
-        s = schedule(self.func, self.machine, self.threads, self.constants, choices, self._origin)
+        s = schedule(
+            self.func, self.machine, self.threads, self.constants, choices, self._origin,
+            self._fitting,
+        )  # fmt: skip
         return Point(s, choices.made, choices.options)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from planish.compiler.errors import ScheduleError
 from planish.compiler.loop.ir import Function
@@ -21,6 +21,7 @@ from .general import schedule_general
 from .rows import schedule_rows
 
 Rule: TypeAlias = Callable[[Function, Setting], Schedule]
+NAMES: Final = ("elementwise", "attention", "contraction", "windows", "rows", "general")
 
 
 def default_schedule(
@@ -40,15 +41,17 @@ def schedule(
     constants: frozenset[str],
     choices: Choices,
     origin: Schedule | None = None,
+    own: Mapping[str, Rule] | None = None,
 ) -> Schedule:
     """The schedule that answers make; afterwards ``choices`` tells what was asked.
 
     The first question is by which rule: estimated, the first of those that fit which works.
+    ``own`` are rules beside those here, by name; none of them is ever estimated to be the best.
 
     Errors: ScheduleError if the given answers make none.
     """
     setting = Setting(machine, threads, constants, choices, origin=origin)
-    fitting = dict(rules(func, setting))
+    fitting = {**dict(rules(func, setting)), **(own or {})}
     given = choices.given.get("rule")
     if given is None and choices.drawn is not None:
         given = choices.drawn.choice(list(fitting))
@@ -90,4 +93,4 @@ def _of_stages(func: Function, setting: Setting) -> Iterator[tuple[str, Rule]]:
         yield "rows", schedule_rows
 
 
-__all__ = ["Rule", "default_schedule", "rules", "schedule"]
+__all__ = ["NAMES", "Rule", "default_schedule", "rules", "schedule"]

@@ -113,6 +113,10 @@ def build_parser() -> argparse.ArgumentParser:
 
     sub = command("target", "print what this machine, or another target, is")
     sub.add_argument("--target", metavar="T", help="a target, such as `llvm -mcpu=znver4`")
+    sub.add_argument(
+        "--label", action="store_true",
+        help="print only what `ray start --resources` is told of a machine that measures for it",
+    )  # fmt: skip
 
     sub = command("tune", "search for faster schedules of a model's functions on this machine")
     sub.add_argument("model", type=ModelFile, metavar="MODEL", help="an .onnx file")
@@ -134,6 +138,15 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--size", action="append", default=[], type=_dim, metavar="NAME=N",
         help="the size at which to tune a dimension that stays open; may be repeated",
+    )  # fmt: skip
+    sub.add_argument(
+        "--cluster", nargs="?", const="local", metavar="ADDRESS",
+        help="measure on a Ray cluster: auto, HOST:6379 or ray://HOST:10001 (default: one on this"
+        " machine alone)",
+    )  # fmt: skip
+    sub.add_argument(
+        "--model", dest="cost_model", metavar="FILE",
+        help="a cost model that `planish logs fit` wrote, or the name of an installed one",
     )  # fmt: skip
     sub.add_argument("--html", type=Path, metavar="OUT.html", help="write a report, as one page")
     sub.add_argument("--start", default="default", choices=("default", "plain"),

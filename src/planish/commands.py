@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -253,6 +254,11 @@ def target(args: Namespace, _: Progress) -> int:
     from planish.targets.target import parse_target
 
     found = parse_target(args.target or CONFIG.target)
+    if args.label:
+        from planish.autotune.device import label_of
+
+        write(json.dumps({label_of(found): 1}))
+        return 0
     machine = found.machine
     facts: dict[str, Any] = {
         "target": str(found),

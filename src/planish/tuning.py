@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from planish.compiler.config import CONFIG
 from planish.compiler.errors import ScheduleError, TypeCheckError
 from planish.compiler.given import as_number, as_path, as_sizes
 from planish.version import __version__
@@ -16,12 +20,15 @@ from planish.version import __version__
 if TYPE_CHECKING:
     from planish.autotune.cost import Model
     from planish.autotune.measure import Measurer
+    from planish.autotune.plugins import Predictor
     from planish.autotune.records import Best
     from planish.autotune.tasks import Task
     from planish.autotune.tune import Progress
     from planish.compiler.graph.ir import Graph
     from planish.compiler.loop.ir import Function
+    from planish.compiler.machine import Machine
     from planish.compiler.program import AnyStep
+    from planish.schedules.rules import Rule
     from planish.schedules.schedule import Schedule
     from planish.targets.target import Target
 
@@ -83,11 +90,12 @@ def tasks_of(
     target: Target,
     threads: int | None = None,
     sizes: Mapping[str, int] | None = None,
+    machine: Machine | None = None,
 ) -> list[Task]:
     """The tasks of an imported graph, that with the most calls first.
 
     ``sizes`` are those of open dimensions, by name, at which functions are measured; they stay
-    right for all.
+    right for all. ``machine``: the one that measures, if it is another one.
     """
     from planish.assembly import assembled
     from planish.autotune.tasks import SIZE, Task
@@ -96,7 +104,7 @@ def tasks_of(
 
     graph = optimized(graph, target)
     most = threads_for(target, threads)
-    kernels = Kernels(target.machine, most, True, target.scheduled)
+    kernels = Kernels(machine or target.machine, most, True, target.scheduled)
     program = assembled(graph, kernels)
     at = {v.name: (sizes or {}).get(v.name, SIZE) for v in (*program.symbols, *program.bound)}
     calls: Counter[str] = Counter()
@@ -107,10 +115,13 @@ def tasks_of(
         calls[step.function] += times
         seen.setdefault(step.function, tuple(int(evaluate(e, at)) for e in step.symbols))
     tasks = [
-        Task(k.plain, k.constants, target, most, seen[k.func.name], calls[k.func.name], k.func.name)
+        Task(
+            k.plain, k.constants, target, most, seen[k.func.name], calls[k.func.name], k.func.name,
+            machine,
+        )
         for k in kernels
         if k.func.name in calls
-    ]
+    ]  # fmt: skip
     return sorted(tasks, key=lambda t: -t.calls)
 
 
@@ -160,8 +171,10 @@ def tune(
     sizes: Mapping[str, int] | None = None,
     tasks: str = "",
     report: Callable[[Progress], None] = lambda _: None,
+    cluster: str | None = None,
+    rules: Mapping[str, Rule] | Iterable[Rule] | None = None,
+    cost_model: Model | Predictor | str | Path | None = None,
     measurer: Measurer | None = None,
-    cost_model: Model | None = None,
     logs: Sequence[str | Path] | None = None,
     **options: Any,
 ) -> Progress:
@@ -171,19 +184,23 @@ def tune(
     dimensions, ``sizes`` says for which sizes to tune those that stay open. ``tasks``: only those
     whose names contain one of these words. What was best in ``logs`` for functions like these is
     tried early: by default the logs that come with planish. ``report`` is called after every
-    round. ``measurer``
-    and ``cost_model`` are used instead of ours; other options are those of
-    ``planish.autotune.tune.Options``.
+    round.
+
+    ``cluster`` is the address of a Ray cluster that measures, or "local" for a Ray on this machine.
+    ``rules`` are tried beside ours: None are those that installed packages bring. ``cost_model``:
+    one to use instead of ours, the file of one, or the name of an installed one. ``measurer``: one
+    to use instead of this machine. Other options are those of ``planish.autotune.tune.Options``.
 
     Errors: TypeCheckError for options that do not fit, TuningError if the log cannot be written or
-    there is nothing to tune, and those of ``compile``.
+    there is nothing to tune or nobody to measure, and those of ``compile``.
     """
     from dataclasses import fields
 
-    from planish.autotune.tune import Job, Options
+    from planish.autotune.plugins import chosen_model, chosen_rules
+    from planish.autotune.tune import BATCH, Job, Options
     from planish.build import import_graph, resolve_target
 
-    seconds = seconds_of(budget)
+    began, seconds = time.monotonic(), seconds_of(budget)
     log = as_path(log, "tune")
     dims, sizes = as_sizes(dims, "dims", "tune"), as_sizes(sizes, "sizes", "tune")
     threads = None if threads is None else as_number(threads, "threads", "tune", least=1)
@@ -191,23 +208,58 @@ def tune(
         if options.get(name) is not None:
             options[name] = as_number(options[name], name, "tune", least)
     found = resolve_target(target)
-    if found.missing or not found.scheduled:
-        raise TypeCheckError(
-            f"the target {found} cannot be measured on this machine", op="tune",
-            hint="tune where the code is to run",
-        )  # fmt: skip
+    _check_measurable(found, cluster, measurer)
     if unknown := set(options) - {f.name for f in fields(Options)}:
         raise TypeCheckError(f"there is no option {min(unknown)}", op="tune")
-    every = tasks_of(import_graph(model, dims, lambda _: None), found, threads, sizes)
+    own = chosen_rules(rules)
+    chosen = chosen_model(cost_model, options.get("seed", 0))
+    graph = import_graph(model, dims, lambda _: None)
     words = tasks.split(",")
-    chosen = [t for t in every if any(w in t.label for w in words)]
     made = {"planish": __version__, "machine": found.name}
-    return Job(
-        chosen,
-        log,
-        Options(budget=seconds, made=made, **options),
-        measurer=measurer,
-        model=cost_model,
-        logs=shipped_logs(found) if logs is None else logs,
-        report=report,
-    ).run()
+    one: Any = measurer or _measurer(found, cluster)
+    with closing(one):
+        machine = None
+        if cluster is not None:
+            machine = one.machine
+            threads = threads or CONFIG.threads or max(2, one.cpus)
+            options.setdefault("batch", BATCH * one.devices)
+        every = tasks_of(graph, found, threads, sizes, machine)
+        left = max(1.0, seconds - (time.monotonic() - began))
+        return Job(
+            [replace(t, rules=own) for t in every if any(w in t.label for w in words)],
+            log,
+            Options(budget=left, made=made, **options),
+            measurer=one,
+            model=chosen,
+            logs=shipped_logs(found) if logs is None else logs,
+            report=report,
+        ).run()
+
+
+def _check_measurable(target: Target, cluster: str | None, measurer: Measurer | None) -> None:
+    """Whether there can be something that measures code for a target.
+
+    Errors: TypeCheckError.
+    """
+    if cluster is not None and (not isinstance(cluster, str) or not cluster):
+        raise TypeCheckError(
+            f"the cluster {cluster!r} is no address", op="tune",
+            hint='"local", "auto", "HOST:6379" or "ray://HOST:10001"',
+        )  # fmt: skip
+    if cluster is not None and measurer is not None:
+        raise TypeCheckError("both a cluster and a measurer are given", op="tune")
+    if (target.missing and cluster is None) or not target.scheduled:
+        raise TypeCheckError(
+            f"the target {target} cannot be measured on this machine", op="tune",
+            hint="tune where the code is to run",
+        )  # fmt: skip
+
+
+def _measurer(target: Target, cluster: str | None) -> Any:
+    if cluster is None:
+        from planish.autotune.measure import LocalMeasurer
+
+        return LocalMeasurer()
+    from planish.autotune.cluster import ClusterMeasurer
+
+    return ClusterMeasurer(target, cluster)

@@ -67,6 +67,8 @@ def tune(args: Namespace, say: Progress) -> int:
         sizes=dict(args.size),
         tasks=args.tasks,
         report=report,
+        cluster=args.cluster,
+        cost_model=args.cost_model,
         trials=args.trials,
         enough=None if args.target_speed is None else args.target_speed * 1e-3,
         start=args.start,
