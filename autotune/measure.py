@@ -31,6 +31,7 @@ TASK_SECONDS: Final = 120.0
 BUILD_SECONDS: Final = 30.0
 RUN_SECONDS: Final = 20.0  # besides what the times themselves may take
 MEMORY: Final = 8 << 30  # bytes that a process may take beyond what it starts with
+LOOK: Final = 1.0  # seconds after which it is looked how much time has passed
 RECYCLED_AFTER: Final = 200  # candidates: what a process may have leaked goes with it
 
 
@@ -181,11 +182,12 @@ class _Process:
             while b"\n" not in self._buffer:
                 left = self.left()
                 # What came in time is taken, also if nobody looked in time.
-                waited = selector.select(max(0.0, left))
+                waited, missed = _select(selector, left)
+                self.wait_longer(missed)
                 if waited and not (some := os.read(out, 1 << 16)):
                     raise self._gone()
                 self._buffer += some if waited else b""
-                if left <= 0 and b"\n" not in self._buffer:
+                if left + missed <= 0 and b"\n" not in self._buffer:
                     self.end()
                     if time.monotonic() >= self.until:
                         raise _OutOfTime
@@ -207,6 +209,10 @@ class _Process:
     def left(self) -> float:
         """The seconds that are left for the next answer."""
         return min(self._deadline, self.until) - time.monotonic()
+
+    def wait_longer(self, seconds: float) -> None:
+        """Give it so much more time for the answer."""
+        self._deadline += seconds
 
     def ask(self, command: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a command and wait for the answer.
@@ -345,7 +351,11 @@ class LocalMeasurer(Closing):
                 assert process is not None
                 selector.register(process.output, selectors.EVENT_READ, slot)
                 left = min(left, process.left())
-            found = [key.data for key, _ in selector.select(max(0.0, left))] if busy else []
+            events, missed = _select(selector, left) if busy else ([], 0.0)
+        found = [key.data for key, _ in events]
+        for slot in busy:
+            if missed and (process := self._processes[slot]) is not None:
+                process.wait_longer(missed)
         return found or [s for s in busy if (p := self._processes[s]) and p.left() <= 0]
 
     def _measured(self, task: Task, trace: Trace, slot: int, incumbent: float) -> Result:
@@ -432,6 +442,21 @@ class LocalMeasurer(Closing):
     def _lost(self, slot: int, gone: _Gone) -> Result:
         self._processes[slot] = None
         return gone.result
+
+
+def _select(
+    selector: selectors.BaseSelector, seconds: float
+) -> tuple[list[tuple[selectors.SelectorKey, int]], float]:
+    """What has something to say, after a moment, and the seconds that nobody waited in.
+
+    Where all processes are stopped for a while (a container, a virtual machine), no time has passed
+    for them.
+    """
+    moment = max(0.0, min(seconds, LOOK))
+    before = time.monotonic()
+    events = selector.select(moment)
+    missed = time.monotonic() - before - moment
+    return events, missed if missed > LOOK else 0.0
 
 
 def _failed(answer: dict[str, Any]) -> Result | None:

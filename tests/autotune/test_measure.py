@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from planish.autotune import measure
 from planish.autotune.kernels import Bench, Candidate
 from planish.autotune.measure import Limits, LocalMeasurer, Result
 from planish.autotune.tasks import Task
@@ -119,6 +122,22 @@ def test_what_is_built_beside_one_that_hangs_is_kept(monkeypatch: pytest.MonkeyP
         for _ in range(2):  # the first time, the second process starts while the first one hangs
             results = measurer.results(task, pair, float("inf"))
             assert [r and r.error for r in results] == ["timeout", ""]
+
+
+def test_time_in_which_all_is_stopped_does_not_count() -> None:
+    class Slow(selectors.SelectSelector):
+        """One that comes back late, as after a stop."""
+
+        def select(self, timeout: float | None = None) -> list[Any]:
+            time.sleep((timeout or 0.0) + late)
+            return []
+
+    with Slow() as selector:
+        late = 1.2
+        _, missed = measure._select(selector, 0.1)
+        assert 1.1 < missed < 5.0
+        late = 0.0
+        assert measure._select(selector, 0.1) == ([], 0.0)
 
 
 def test_a_process_that_is_stopped_is_replaced() -> None:
