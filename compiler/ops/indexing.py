@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import BOOL, I64, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval
@@ -366,7 +367,7 @@ class OneHot(Op):
 
     def reference(self, indices: Array, values: Array) -> Array:
         (depth,) = numbers((self.depth,))
-        k = np.expand_dims(indices.astype(np.int64), self.axis)
+        k = np.expand_dims(converted(indices, I64), self.axis)
         k = np.where(k < 0, k + depth, k)
         shape = [1] * k.ndim
         shape[self.axis] = depth

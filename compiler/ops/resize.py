@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import F32, F64, I64, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
@@ -464,4 +465,4 @@ def _nearest_elements(place: Array, rounding: str, scale: np.float32, size: int)
             whole = np.ceil(place)
         case _:
             whole = np.ceil(place) if scale < 1 else np.trunc(place)
-    return np.asarray(np.clip(whole.astype(np.int64), 0, size - 1))
+    return np.asarray(np.clip(converted(whole, I64), 0, size - 1))
