@@ -222,12 +222,13 @@ class Port:
 class Failure:
     """Why a call ends before it is done: what the user is told, with the node's name.
 
-    That also tells the values of the symbols that it is ``about``.
+    That also tells the values that it is ``about``: each a name, and the symbol that has the value,
+    or two of which it is the difference.
     """
 
     message: str
     origin: str = ""
-    about: tuple[str, ...] = ()
+    about: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 How: TypeAlias = Literal["plain", "default", "tuned"]

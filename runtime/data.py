@@ -61,7 +61,10 @@ class OpenOutputs:
                 why = cause.message
             raise RuntimeFault(why, op=self.interface.name, node=found.node or None) from cause
         values = dict(zip(self.names, self.symbols(slots), strict=True))
-        told = ", ".join(f"{name} = {values[name]}" for name in found.about)
+        told = ", ".join(
+            f"{name} = {values[first] - sum(values[s] for s in others)}"
+            for name, (first, *others) in found.about
+        )
         raise RuntimeFault(
             found.message,
             op=self.interface.name,

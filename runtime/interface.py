@@ -81,11 +81,14 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong, in which node, and the symbols whose values say more."""
+    """What is wrong, in which node, and values that say more.
+
+    Of each its name, and the symbol that has it, or two of which it is the difference.
+    """
 
     message: str
     node: str = ""
-    about: tuple[str, ...] = ()
+    about: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .interface import Size
 
 FORMAT: Final = "planish module"
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 MOST_BYTES: Final = 256 << 20
 MOST_FEATURES: Final = 1000  # of a CPU
 _MOST_ARRAYS: Final = 1 << 20
@@ -55,7 +55,10 @@ def encode_manifest(
             ],
             "bound": list(interface.bound),
             "heap": interface.heap,
-            "failures": [[f.message, f.node, list(f.about)] for f in interface.failures],
+            "failures": [
+                [f.message, f.node, [[name, *symbols] for name, symbols in f.about]]
+                for f in interface.failures
+            ],
             "packings": [
                 [p.name, p.kind, p.dtype.name, None if p.shape is None else list(p.shape), p.output]
                 for p in interface.packings
@@ -153,7 +156,8 @@ class Manifest:
                 tuple(r.items("texts", str)),
             )
             names = {*found.symbols, *found.bound}
-            if not all(names.issuperset(f.about) for f in found.failures):
+            about = [symbols for f in found.failures for _, symbols in f.about]
+            if not all(map(names.issuperset, about)):
                 raise ParseError("a failure of the manifest is about sizes that there are not")
             return found
         except ParseError:
@@ -255,8 +259,18 @@ def _constraint(parts: list[Any]) -> Constraint:
 
 def _failure(parts: list[Any]) -> Failure:
     match parts:
-        case [str(message), str(node), [*about]] if all(isinstance(name, str) for name in about):
-            return Failure(message, node, tuple(about))
+        case [str(message), str(node), [*about]]:
+            return Failure(message, node, tuple(map(_told, about)))
+        case _:
+            raise ParseError("a failure of the manifest is not understood")
+
+
+def _told(parts: object) -> tuple[str, tuple[str, ...]]:
+    match parts:
+        case [str(name), str(symbol)]:
+            return name, (symbol,)
+        case [str(name), str(above), str(below)]:
+            return name, (above, below)
         case _:
             raise ParseError("a failure of the manifest is not understood")
 

@@ -565,7 +565,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     data = (tmp_path / "join.planish").read_bytes()
     start = data.index(b'{\n "format"')
     contents, _ = json.JSONDecoder().raw_decode(data[start:].decode("latin-1"))
-    assert contents["schema"] == 4
+    assert contents["schema"] == 5
     for changes, message in damaged(tmp_path):
         made = {**contents, "interface": {**contents["interface"], **changes}}
         with pytest.raises(PlanishError, match=message):

@@ -338,6 +338,8 @@ def _range(p: Polynomial) -> tuple[Bound, Bound]:
 
 def _times(a: tuple[Bound, Bound], b: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
     (p, q), (r, s) = a, b
+    if a == (1, 1):
+        return b
     if p is not None and r is not None and p >= 0 and r >= 0:
         return p * r, None if q is None or s is None else q * s
     if p is None or q is None or r is None or s is None:

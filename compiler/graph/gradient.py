@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from planish.compiler.errors import TypeCheckError
-from planish.compiler.expr.nodes import Expr, as_expr
+from planish.compiler.expr.nodes import Expr, as_expr, maximum
 from planish.compiler.expr.sizes import normal
 from planish.compiler.ops.activations import LeakyRelu, Relu, Sigmoid, Softplus, Tanh
 from planish.compiler.ops.base import Op, is_one
@@ -22,10 +22,12 @@ from planish.compiler.ops.compare import Less
 from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Div, FullLike, Max, Min, Mul, Sub
-from planish.compiler.ops.indexing import Slice
+from planish.compiler.ops.indexing import Gather, GatherElements, Slice
 from planish.compiler.ops.matmul import MatMul
+from planish.compiler.ops.padding import Pad
 from planish.compiler.ops.power import Pow
 from planish.compiler.ops.reduction import ReduceMean, ReduceSum
+from planish.compiler.ops.scatter import ScatterElements, ScatterND
 from planish.compiler.ops.shape import Concat, Expand, Reshape, Size, Split, Transpose
 from planish.compiler.ops.softmax import LogSoftmax, Softmax
 from planish.compiler.ops.unary import (
@@ -100,6 +102,26 @@ class Step:
         out = self(ReduceSum(axes, True), dx) if axes else dx
         return self(Reshape(x.type.shape), out) if extra else out
 
+    def apart(self, x: Value, axis: int, step: int) -> Value:
+        """The elements along an axis with |step| - 1 zeros between them, backwards if step < 0."""
+        shape, apart = x.type.shape, abs(step)
+        if apart > 1:
+            ahead, count, behind = shape[:axis], shape[axis], shape[axis + 1 :]
+            none = (as_expr(0),) * (x.type.rank + 1)
+            more = (*none[: axis + 1], as_expr(apart - 1), *none[axis + 2 :])
+            x = self(Reshape((*ahead, count, as_expr(1), *behind)), x)
+            x = self(Pad(none, more, "constant"), x)
+            x = self(Reshape((*ahead, normal(count * apart), *behind)), x)
+            length = normal(maximum(0, (count - 1) * apart + 1))
+            shape = (*ahead, length, *behind)
+            x = self(Slice(none[1:], (1,) * x.type.rank, shape), x)
+        if step < 0:
+            starts = [as_expr(0)] * x.type.rank
+            starts[axis] = normal(shape[axis] - 1)
+            steps = tuple(-1 if k == axis else 1 for k in range(x.type.rank))
+            x = self(Slice(tuple(starts), steps, shape), x)
+        return x
+
     def spread(self, dy: Value, x: TensorType, axes: Iterable[int], keepdims: bool) -> Value:
         """The gradient of a sum over axes at each element of x."""
         if not keepdims:
@@ -114,7 +136,9 @@ RULES: Final[dict[type[Op], Rule]] = {}
 _FLAT: Final = (FullLike, Sign, Floor, Ceil, Round)  # whose outputs stay when inputs move a little
 
 
-def _rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
+def rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
+    """Register the rule of these operators."""
+
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(kinds, rule))
         return rule
@@ -127,6 +151,8 @@ def gradients(b: GraphBuilder, nodes: Sequence[Node], y: Value, xs: Sequence[Val
 
     Errors: TypeCheckError naming a node of which no gradient is known.
     """
+    from . import gradient_windows  # noqa: F401 - whose rules are registered then
+
     found: dict[Value, Value] = {}
     if y.type.dtype.is_float:
         found[y] = b.one(FullLike(1.0, y.type.dtype), y, name="gradient")
@@ -162,30 +188,30 @@ def gradients(b: GraphBuilder, nodes: Sequence[Node], y: Value, xs: Sequence[Val
 # ----------------------------------------------------------------------------- element by element
 
 
-@_rule(Add)
+@rule(Add)
 def _add(_: Add, s: Step) -> list[Value | None]:
     return [s.fit(s.dy, x) for x in s.xs]
 
 
-@_rule(Sub)
+@rule(Sub)
 def _sub(_: Sub, s: Step) -> list[Value | None]:
     a, b = s.xs
     return [s.fit(s.dy, a), s.fit(s(Neg(), s.dy), b)]
 
 
-@_rule(Mul)
+@rule(Mul)
 def _mul(_: Mul, s: Step) -> list[Value | None]:
     a, b = s.xs
     return [s.fit(s.times(s.dy, b), a), s.fit(s.times(s.dy, a), b)]
 
 
-@_rule(Div)
+@rule(Div)
 def _div(_: Div, s: Step) -> list[Value | None]:
     a, b = s.xs
     return [s.fit(s(Div(), s.dy, b), a), s.fit(s(Div(), s.times(s.dy, s.y, -1.0), b), b)]
 
 
-@_rule(Pow)
+@rule(Pow)
 def _pow(_: Pow, s: Step) -> list[Value | None]:
     a, b = s.xs
     if not b.type.dtype.is_float:
@@ -195,7 +221,7 @@ def _pow(_: Pow, s: Step) -> list[Value | None]:
     return [s.fit(da, a), s.fit(s.times(s.dy, s.y, s(Log(), a)), b)]
 
 
-@_rule(Max, Min)
+@rule(Max, Min)
 def _extreme(op: Max | Min, s: Step) -> list[Value | None]:
     """Of two equal ones the first is taken."""
     a, b = s.xs
@@ -204,14 +230,14 @@ def _extreme(op: Max | Min, s: Step) -> list[Value | None]:
     return [s.fit(first, a), s.fit(other, b)]
 
 
-@_rule(Where)
+@rule(Where)
 def _where(_: Where, s: Step) -> list[Value | None]:
     condition, a, b = s.xs
     taken, left = s(Where(), condition, s.dy, 0.0), s(Where(), condition, 0.0, s.dy)
     return [None, s.fit(taken, a), s.fit(left, b)]
 
 
-@_rule(Cast)
+@rule(Cast)
 def _cast(_: Cast, s: Step) -> list[Value | None]:
     return [s(Cast(s.xs[0].type.dtype), s.dy)]
 
@@ -235,7 +261,7 @@ _SLOPES: Final[dict[type[Op], Callable[[Any, Step, Value], Value | float]]] = {
 }
 
 
-@_rule(*_SLOPES)
+@rule(*_SLOPES)
 def _unary(op: Op, s: Step) -> list[Value | None]:
     (x,) = s.xs
     return [s.times(s.dy, _SLOPES[type(op)](op, s, x))]
@@ -244,13 +270,13 @@ def _unary(op: Op, s: Step) -> list[Value | None]:
 # --------------------------------------------------------------------------- sums, products, shapes
 
 
-@_rule(ReduceSum)
+@rule(ReduceSum)
 def _sum(op: ReduceSum, s: Step) -> list[Value | None]:
     (x,) = s.xs
     return [s.spread(s.dy, x.type, op.over(x.type.rank), op.keepdims)]
 
 
-@_rule(ReduceMean)
+@rule(ReduceMean)
 def _mean(op: ReduceMean, s: Step) -> list[Value | None]:
     (x,) = s.xs
     dtype = s.dy.type.dtype
@@ -258,19 +284,19 @@ def _mean(op: ReduceMean, s: Step) -> list[Value | None]:
     return [s.spread(s.times(s.dy, share), x.type, op.over(x.type.rank), op.keepdims)]
 
 
-@_rule(Softmax)
+@rule(Softmax)
 def _softmax(op: Softmax, s: Step) -> list[Value | None]:
     total = s(ReduceSum(op.axes, True), s.times(s.dy, s.y)) if op.axes else s.times(s.dy, s.y)
     return [s.times(s.y, s(Sub(), s.dy, total))]
 
 
-@_rule(LogSoftmax)
+@rule(LogSoftmax)
 def _log_softmax(op: LogSoftmax, s: Step) -> list[Value | None]:
     total = s(ReduceSum(op.axes, True), s.dy) if op.axes else s.dy
     return [s(Sub(), s.dy, s.times(s(Exp(), s.y), total))]
 
 
-@_rule(MatMul)
+@rule(MatMul)
 def _matmul(op: MatMul, s: Step) -> list[Value | None]:
     (a, b), dy = s.xs, s.dy
     ta, tb = op.transpose_a, op.transpose_b
@@ -279,22 +305,22 @@ def _matmul(op: MatMul, s: Step) -> list[Value | None]:
     return [s.fit(da, a), s.fit(db, b)]
 
 
-@_rule(Reshape)
+@rule(Reshape)
 def _reshape(_: Reshape, s: Step) -> list[Value | None]:
     return [s(Reshape(s.xs[0].type.shape), s.dy)]
 
 
-@_rule(Expand)
+@rule(Expand)
 def _expand(_: Expand, s: Step) -> list[Value | None]:
     return [s.fit(s.dy, s.xs[0])]
 
 
-@_rule(Transpose)
+@rule(Transpose)
 def _transpose(op: Transpose, s: Step) -> list[Value | None]:
     return [s(Transpose(tuple(int(k) for k in np.argsort(op.perm))), s.dy)]
 
 
-@_rule(Concat)
+@rule(Concat)
 def _concat(op: Concat, s: Step) -> list[Value | None]:
     axis = op.resolve_axis(op.axis, s.dy.type.rank)
     start: Expr = as_expr(0)
@@ -306,7 +332,51 @@ def _concat(op: Concat, s: Step) -> list[Value | None]:
     return out
 
 
-@_rule(Split)
+@rule(Slice)
+def _slice(op: Slice, s: Step) -> list[Value | None]:
+    (x,), dx = s.xs, s.dy
+    before, after = [], []
+    for k, (start, step, size) in enumerate(zip(op.starts, op.steps, x.type.shape, strict=True)):
+        dx = s.apart(dx, k, step)
+        length = dx.type.shape[k]
+        first = start if step > 0 else normal(start + 1 - length)
+        before.append(first)
+        after.append(normal(size - first - length))
+    return [s(Pad(tuple(before), tuple(after), "constant"), dx)]
+
+
+@rule(Pad)
+def _pad(op: Pad, s: Step) -> list[Value | None]:
+    if op.mode != "constant":
+        raise op.fail(f"has no gradient with the mode {op.mode}")
+    x, *fill = s.xs
+    before, after = (tuple(normal(0 - p) for p in pads) for pads in (op.before, op.after))
+    dx = s(Pad(before, after, "constant"), s.dy)
+    ones = s(FullLike(1.0, s.dy.type.dtype), x)
+    inside = s(Pad(op.before, op.after, "constant"), ones)
+    dy = s.times(s.dy, s(Sub(), 1.0, inside))
+    return [dx, *(s(Reshape(v.type.shape), s(ReduceSum(None, False), dy)) for v in fill)]
+
+
+@rule(Gather)
+def _gather(op: Gather, s: Step) -> list[Value | None]:
+    x, indices = s.xs
+    axis, rank, count = op.resolve_axis(op.axis, x.type.rank), x.type.rank, indices.type.rank
+    front = (axis, *(k for k in range(rank) if k != axis))
+    moved = (*range(axis, axis + count), *range(axis), *range(axis + count, s.dy.type.rank))
+    zeros = s(Expand(tuple(x.type.shape[k] for k in front)), 0.0)
+    places = s(Reshape((*indices.type.shape, as_expr(1))), indices)
+    found = s(ScatterND("add"), zeros, places, s(Transpose(moved), s.dy))
+    return [s(Transpose(tuple(int(k) for k in np.argsort(front))), found), None]
+
+
+@rule(GatherElements)
+def _gather_elements(op: GatherElements, s: Step) -> list[Value | None]:
+    x, indices = s.xs
+    return [s(ScatterElements("add", op.axis), s(Expand(x.type.shape), 0.0), indices, s.dy), None]
+
+
+@rule(Split)
 def _split(op: Split, s: Step) -> list[Value | None]:
     parts = (
         s(FullLike(0.0, v.type.dtype), v) if dy is None else dy

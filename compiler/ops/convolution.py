@@ -293,7 +293,7 @@ class ConvTranspose(Op):
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    pads: tuple[Dim, ...]  # begins, then ends: cut from the output
+    pads: tuple[Dim, ...]  # begins, then ends: cut from the output, added where negative
     output_padding: tuple[Dim, ...]  # added behind the output
     groups: int = 1
     channels_last: bool = False
@@ -426,11 +426,8 @@ class ConvTranspose(Op):
             target = trailing(y, where)
             target += np.einsum("ngc...,gcm->ngm...", grouped_x, trailing(grouped_w, tap))
         y = y.reshape(x.shape[0], oc, *y.shape[3:])
-        cut = [
-            slice(number(begin), size - number(end))
-            for size, (begin, end) in zip(y.shape[2:], pairs(self.pads), strict=True)
-        ]
-        y = trailing(y, cut)
+        cut = [(-number(begin), -number(end)) for begin, end in pairs(self.pads)]
+        y = padded_array(y, 2, cut, 0)
         if b is not None:
             y = y + b.astype(y.dtype).reshape(-1, *[1] * rank)
         return (np.moveaxis(y, 1, -1) if self.channels_last else y).astype(dtype)
@@ -451,4 +448,5 @@ class ConvTranspose(Op):
         )
         yield cls((2,), (2,), (1, 1), (1,)), [f32(2, 2, 4), f32(2, 3, 3), f32(3)]
         yield cls((4,), (2,), (3, 0), (1,)), [f32(1, 2, 3), f32(2, 1, 5), None]
+        yield cls((2,), (1,), (-1, -2), (0,)), [f32(1, 2, 3), f32(2, 1, 3), None]
         yield cls((3,), (1,), (0, 0), (2,), 3), [f32(1, 3, 4), f32(3, 1, 2), f32(3)]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import BF16, BOOL, F32, F64, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Expr
@@ -79,7 +80,7 @@ class Unary(Op):
 
     def reference(self, x: Array) -> Array:
         out = x.dtype if (result := self._result(x)) is None else result
-        return np.asarray(self.values(widened(x))).astype(out)
+        return converted(self.values(widened(x)), from_numpy(np.dtype(out)))
 
     def _result(self, x: Array) -> Any:
         return np.bool_ if self.result(F32) is BOOL else None

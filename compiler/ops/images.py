@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from planish.compiler.dtypes import I64, U8
+from planish.compiler.errors import RuntimeFault
 from planish.compiler.expr.nodes import Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, tensor
 
@@ -111,7 +112,10 @@ def _pixels(file: Array) -> Array:
         return lines[::-1, : 3 * columns].reshape(rows, columns, 3)[:, :, ::-1].copy()
     from PIL import Image
 
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    try:
+        return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise RuntimeFault(f"the picture cannot be read: {error}") from error
 
 
 __all__ = ["FORMATS", "ImageDecode", "ImageSize"]

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import BOOL, I64, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import Interval
@@ -76,18 +77,24 @@ class Slice(Movement):
 
 def within(start: Expr, step: int, count: Expr, extent: Expr) -> Expr:
     """The condition for ``count`` elements of a dimension to be there, none being always right."""
-    some = normal(count)
-    match some:
-        case n.Max(Const(0), e) | n.Max(e, Const(0)):
-            some = e  # what it is where there are elements
-        case _:
-            pass
+    some = _of_some(normal(count))
     last = start + (some - 1) * step
     least, most = (start, last) if step > 0 else (last, start)
     known = {v: Interval(0, None) for v in free_vars(start, count, extent)}
     needed = [n.le(0, least), n.lt(most, extent)]
     missing = [c for c in needed if not prove(c, known, (n.le(1, some),))]
     return n.any_of(n.le(count, 0), n.all_of(*missing))
+
+
+def _of_some(count: Expr) -> Expr:
+    """What a count is where it is not 0."""
+    match count:
+        case n.Max(Const(0), e) | n.Max(e, Const(0)):
+            return _of_some(e)
+        case n.Min(a, b):
+            return normal(n.minimum(_of_some(a), _of_some(b)))
+        case _:
+            return count
 
 
 def wrapped(index: Expr, extent: Expr) -> Expr:
@@ -360,7 +367,7 @@ class OneHot(Op):
 
     def reference(self, indices: Array, values: Array) -> Array:
         (depth,) = numbers((self.depth,))
-        k = np.expand_dims(indices.astype(np.int64), self.axis)
+        k = np.expand_dims(converted(indices, I64), self.axis)
         k = np.where(k < 0, k + depth, k)
         shape = [1] * k.ndim
         shape[self.axis] = depth

@@ -7,6 +7,7 @@ are integer expressions without rounding, so that loads stay affine.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -173,6 +174,18 @@ class Axis:
         place = self.place(i)
         below = Call("floor", (place,), F32)
         return n.cast(below, I64), n.sub(place, below), (None, None)
+
+    def at_element(self, part: Expr) -> Expr:
+        """Whether a coordinate is that of an element, so that none of its neighbours matters.
+
+        ``part`` is what ``between`` gives; of most integer scales no coordinate is one.
+        """
+        ratio = self.ratio
+        if ratio is not None and self.coordinate not in ("asymmetric", "tf_half_pixel_for_nn"):
+            up, down = ratio
+            if (down - up) % math.gcd(2 * down, 2 * up):
+                return n.FALSE
+        return n.eq(part, f32(0))
 
     def _most(self, step: int, whole: int, offset: int) -> int | None:
         """What ``(i * step + offset) // whole`` is at most, less the axis' size."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planish.compiler.dtypes import F64
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import F64, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr
 from planish.compiler.graph.ir import Array, TensorType
@@ -52,7 +53,8 @@ class Pow(Op):
 
     def reference(self, x: Array, y: Array) -> Array:
         if x.dtype.kind not in "iu" or y.dtype.kind not in "iu":
-            return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+            power = np.power(x.astype(np.float64), y.astype(np.float64))
+            return converted(power, from_numpy(x.dtype))
         modulus = 1 << 8 * x.dtype.itemsize
         whole = np.frompyfunc(lambda a, b: _whole_power(a, b, modulus), 2, 1)
         wrapped = np.asarray(whole(x.astype(object), y.astype(object)), dtype=object)
@@ -68,6 +70,7 @@ class Pow(Op):
         for dtype in ("int32", "int64", "uint64"):
             yield cls(), [extremes(dtype)[:, None], extremes(dtype)]
         yield cls(), [ints(4, dtype="int32"), ints(4, low=0, high=4, dtype="uint8")]
+        yield cls(), [extremes("int32")[:, None], special("float64")]
         yield cls(), [ints(3, low=1, high=9, dtype="int32"), f32(3)]
         yield cls(), [f32(4, low=0.1).astype(np.float16), f32(4)]
 

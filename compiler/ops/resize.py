@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 import numpy as np
 
+from planish.compiler.conversion import converted
 from planish.compiler.dtypes import F32, F64, I64, DType
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
@@ -180,10 +181,8 @@ class Resize(Op):
                 return at(i, 0)
             before = n.mul(n.cast(n.sub(f32(1), part), wider), at(i, 0))
             found = n.add(before, n.mul(n.cast(part, wider), at(i, 1)))
-            if isinstance(new().scale, Const):
-                return found
-            # An axis may stay as it is: then an infinite neighbour must not be seen.
-            return n.select(n.eq(part, f32(0)), at(i, 0), found)
+            # At an element, also where an axis stays as it is, an infinite neighbour is not seen.
+            return n.select(new().at_element(part), at(i, 0), found)
 
         def cubic(*i: Expr) -> Expr:
             axis = new()
@@ -193,11 +192,12 @@ class Resize(Op):
             if self.exclude_outside:
                 places = [plus(low, shift) for shift in range(-1, 3)]
                 weights = _normalised(weights, places, axis.size)
-            total: Expr | None = None
-            for shift, weight in enumerate(weights, -1):
-                term = n.mul(n.cast(weight, wider), at(i, shift))
-                total = term if total is None else n.add(total, term)
-            return as_expr(0) if total is None else total
+            terms = (n.mul(n.cast(w, wider), at(i, k)) for k, w in enumerate(weights, -1))
+            total = reduce(n.add, terms)
+            whole = axis.at_element(part)
+            if self.exclude_outside:
+                whole = n.all_of(whole, n.le(0, low), n.lt(low, axis.size))
+            return n.select(whole, at(i, 0), total)
 
         return te.compute(shape, linear if self.mode == "linear" else cubic, self.name)
 
@@ -236,8 +236,9 @@ class Resize(Op):
 
         def element(*i: Expr) -> Expr:
             *at, r = i
-            index = new().clamp(n.add(first(at[k]), r))
-            return n.mul(n.cast(x[(*at[:k], index, *at[k + 1 :])], wider), table[at[k], r])
+            index, share = new().clamp(n.add(first(at[k]), r)), table[at[k], r]
+            term = n.mul(n.cast(x[(*at[:k], index, *at[k + 1 :])], wider), share)
+            return n.select(n.eq(share, n.const(0, wider)), n.const(0, wider), term)
 
         return te.reduce("sum", shape, (taps,), element, self.name)
 
@@ -268,8 +269,9 @@ class Resize(Op):
             if self.mode == "nearest":
                 out = np.take(out, _nearest_elements(place, self.rounding, factor, size), axis)
             else:
-                matrix = self._matrix(place, size, factor)
-                out = np.moveaxis(np.tensordot(matrix, out, (1, axis)), 0, axis)
+                rows = self._rows(place, size, factor)
+                taps = [np.tensordot(row, np.take(out, at, axis), (0, axis)) for at, row in rows]
+                out = np.stack(taps, axis) if taps else np.take(out, [], axis)
             if self.coordinate == "tf_crop_and_resize":
                 beyond = (place < 0) | (place > size - 1)
                 outside = outside | beyond.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
@@ -303,26 +305,33 @@ class Resize(Op):
             case _:
                 return np.asarray((x + half) / scale - half)
 
-    def _matrix(self, place: Array, size: int, scale: np.float32) -> Array:
-        """The weights of the input's elements in each of the output's."""
+    def _rows(self, place: Array, size: int, scale: np.float32) -> list[tuple[list[int], Array]]:
+        """For each element of the output, those of the input that it sees, and their weights."""
         shrink = min(float(scale), 1.0) if self.antialias else 1.0
-        reach = math.ceil((1 if self.mode == "linear" else 2) / shrink) + 1
-        matrix = np.zeros((len(place), size))
-        for row, p in enumerate(place.astype(np.float64)):
-            for at in range(math.floor(p) - reach, math.floor(p) + reach + 1):
-                s = abs(at - p) * shrink
-                if self.mode == "linear":
-                    weight = max(0.0, 1 - s)
-                elif s <= 1:
-                    weight = (self.cubic_a + 2) * s**3 - (self.cubic_a + 3) * s**2 + 1
-                else:
-                    weight = self.cubic_a * (s**3 - 5 * s**2 + 8 * s - 4) if s < 2 else 0.0
-                excluding = self.exclude_outside and (self.antialias or self.mode == "cubic")
-                if excluding and not 0 <= at < size:
-                    continue
-                matrix[row, min(max(at, 0), size - 1)] += weight
-        with np.errstate(invalid="ignore"):  # a row of no elements is outside of all
-            return np.asarray(matrix / matrix.sum(1, keepdims=True))
+        half = 1 if self.mode == "linear" else 2
+        rows = []
+        for p in place.astype(np.float64):
+            low = math.floor(p)
+            reach = math.ceil(half / shrink) + 1 if self.antialias else half
+            taps = range(low + 1 - reach, low + 1 + reach)
+            weights = {at: self._weight(abs(at - p) * shrink) for at in taps}
+            if self.exclude_outside and (self.antialias or self.mode == "cubic"):
+                weights = {at: w for at, w in weights.items() if 0 <= at < size}
+            if self.antialias or (p == low and low in weights):
+                weights = {at: w for at, w in weights.items() if w != 0}
+            row = np.array(list(weights.values()))
+            with np.errstate(invalid="ignore"):  # a row of no elements is outside of all
+                row = row / row.sum() if weights else np.array([np.nan])
+            rows.append(([min(max(at, 0), size - 1) for at in weights or (low,)], row))
+        return rows
+
+    def _weight(self, s: float) -> float:
+        """The weight of an element at a distance >= 0."""
+        if self.mode == "linear":
+            return max(0.0, 1 - s)
+        if s <= 1:
+            return (self.cubic_a + 2) * s**3 - (self.cubic_a + 3) * s**2 + 1
+        return self.cubic_a * (s**3 - 5 * s**2 + 8 * s - 4) if s < 2 else 0.0
 
     @classmethod
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
@@ -456,4 +465,4 @@ def _nearest_elements(place: Array, rounding: str, scale: np.float32, size: int)
             whole = np.ceil(place)
         case _:
             whole = np.ceil(place) if scale < 1 else np.trunc(place)
-    return np.asarray(np.clip(whole.astype(np.int64), 0, size - 1))
+    return np.asarray(np.clip(converted(whole, I64), 0, size - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from planish.compiler.calling import MOST_SIGNED
 from planish.compiler.dtypes import I32, I64
 from planish.compiler.errors import RuntimeFault
-from planish.compiler.expr.nodes import Expr, Var, sub
+from planish.compiler.expr.nodes import Const, Expr, Var, sub
 from planish.compiler.graph.ir import Array, Content, TensorType
 
 from .base import Arrays, Op, Types
@@ -22,7 +23,8 @@ class Sizes(Op):
 
     The rest of the graph may use them as sizes and offsets. A symbol is never negative: an integer
     that is negative is an error of the call that names ``what``, or says ``error``. If they are
-    ``signed``, each takes two symbols and is their difference; one of the two is 0.
+    ``signed``, each takes two symbols and is their difference; one of the two is 0. In errors they
+    are elements of what is called ``of``.
 
     Shape: integers of known number -> the same.
     Errors: TypeCheckError if the number of symbols is another.
@@ -35,6 +37,7 @@ class Sizes(Op):
     what: str = "a size"
     signed: bool = False
     error: str = ""
+    of: str = ""
 
     @property
     def failure(self) -> str:
@@ -44,6 +47,17 @@ class Sizes(Op):
     @property
     def binds(self) -> tuple[Var, ...]:
         return tuple(s for s in self.symbols if isinstance(s, Var))
+
+    def elements(self, x: TensorType) -> list[tuple[str, tuple[Var, ...]]]:
+        """The names of the integers, and the symbols of each."""
+        shape = [int(d.value) for d in x.shape if isinstance(d, Const)]
+        each = len(self.symbols) // (math.prod(shape) or 1)
+        out = []
+        for k, place in enumerate(np.ndindex(*shape)):
+            own = [s for s in self.symbols[each * k : each * (k + 1)] if isinstance(s, Var)]
+            at = f"[{', '.join(map(str, place))}]" if place else ""
+            out.append((f"{self.of}{at}" if self.of else own[0].name, tuple(own)))
+        return out
 
     def infer(self, x: TensorType) -> Types:
         if x.dtype not in (I32, I64):

@@ -17,6 +17,7 @@ from planish.compiler.expr.nodes import (
     free_vars,
     walk,
 )
+from planish.compiler.expr.sizes import bounds
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
 from planish.compiler.remembering import remembered
@@ -70,8 +71,8 @@ def as_contraction(block: Block) -> Contraction | None:
     groups: dict[str, list[Iter]] = {"batch": [], "m": [], "n": []}
     for i in block.spatial:
         a, b = i.var in uses[0], i.var in uses[1]
-        # One element along an axis is no axis: consumers read it at 0.
-        kind = "batch" if a == b or constant(i.extent) == 1 else "m" if a else "n"
+        # One element along an axis is no axis: consumers read it at 0. Nor is one or none.
+        kind = "batch" if a == b or bounds(i.extent)[1] == 1 else "m" if a else "n"
         groups[kind].append(i)
     if not any(i.var in uses[0] and i.var in uses[1] for i in block.reduce):
         return None

@@ -54,6 +54,7 @@ from .lowering import (
     group_label,
     lower_group,
 )
+from .names import Names
 from .work import Call, HostWork, SizesWork, Work, texts_of
 
 
@@ -76,15 +77,16 @@ def compile_graph(
 
 def assembled(graph: Graph, kernels: Kernels) -> Program:
     """The program of a graph, of kernels that are then there to be looked at."""
-    return _Assembly(graph, _Common(kernels, graph.symbols)).program()
+    return _Assembly(graph, _Common(kernels, graph)).program()
 
 
 class _Common:
     """What the graphs within each other have in common."""
 
-    def __init__(self, kernels: Kernels, symbols: Sequence[Var]) -> None:
+    def __init__(self, kernels: Kernels, graph: Graph) -> None:
         self.kernels, self.constants = kernels, Constants()
-        self.given = frozenset(symbols)  # those that the inputs' shapes tell
+        self.given = frozenset(graph.symbols)  # those that the inputs' shapes tell
+        self.names = Names(graph)
         self.bound: dict[Var, None] = {}
         self.heap = 0
         self.failures: list[Failure] = []
@@ -98,7 +100,7 @@ class _Common:
 
     def failure(self, message: str, origin: str = "", about: Iterable[Expr] = ()) -> int:
         """The index of a failure; ``about``: whose symbols tell what is wrong."""
-        found = Failure(message, origin, tuple(v.name for v in n.free_vars(*about)))
+        found = Failure(message, origin, self.names.about(n.free_vars(*about)))
         if found not in self.failures:
             self.failures.append(found)
         return self.failures.index(found)
@@ -384,7 +386,8 @@ class _Assembly:
 
     def _allocation(self, v: Value, place: Place, origin: str) -> Allocate:
         shape = v.type.shape
-        message = f"there is no room for {v!r}, or one of its sizes is negative"
+        shown = Value(v.name, v.type.with_shape(map(self.common.names.shown, shape)))
+        message = f"there is no room for {shown!r}, or one of its sizes is negative"
         failure = self.common.failure(message, origin, shape)
         return Allocate(place, shape, v.type.dtype.bytes, failure)
 
@@ -431,7 +434,8 @@ class _Assembly:
                 yield self._check(condition, self.graph.reasons.get(condition, ""))
 
     def _check(self, condition: Expr, origin: str = "") -> Check:
-        message = f"the sizes do not fit: {condition} does not hold"
+        shown = self.common.names.shown(condition)
+        message = f"the sizes do not fit: {shown} does not hold"
         return Check(condition, self.common.failure(message, origin, [condition]))
 
     def _copy(self, v: Value, to: Place, places: Mapping[Value, Place]) -> Step:

@@ -85,6 +85,13 @@ def test_only_rounding_is_allowed() -> None:
     assert difference(np.arange(3), np.arange(3) + 1, [])
 
 
+def test_integers_of_sums_may_be_cut_elsewhere() -> None:
+    found, wanted = np.array([7, 3]), np.array([6, 3])
+    assert difference(found, wanted, [])
+    assert not difference(found, wanted, [], wide=[np.array([8, 3])])
+    assert difference(found, wanted, [], wide=[np.array([5, 4])])
+
+
 def test_cases_become_smaller() -> None:
     from onnx import helper
 

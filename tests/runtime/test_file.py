@@ -173,7 +173,7 @@ def manifest(members: dict[str, bytes], *path: Any, to: Any) -> None:
         (lambda m: m.update({"manifest.json": b"[]"}), "no object"),
         (lambda m: m.update({"manifest.json": b"{}"}), "no proper format"),
         (lambda m: manifest(m, "format", to="cake"), "no module file"),
-        (lambda m: manifest(m, "schema", to=5), "has schema 5, .* newer planish"),
+        (lambda m: manifest(m, "schema", to=6), "has schema 6, .* newer planish"),
         (lambda m: manifest(m, "schema", to=0), "has schema 0, .* compile the model again"),
         (lambda m: manifest(m, "target", "features", to=["sse3", "warp"]), "this one lacks warp"),
         (lambda m: manifest(m, "target", "triple", to="riscv64-linux-gnu"), "lacks .* riscv64"),

@@ -18,6 +18,8 @@ from planish.compiler.graph.subgraphs import bound_in
 from planish.compiler.ops.compare import Equal
 from planish.compiler.ops.control import If
 from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
+from planish.compiler.ops.reduction import ReduceMax
 from planish.compiler.ops.sizes import Sizes
 
 from .control import CONTROL, only, packer, read_graph, taken_by, unpacked
@@ -98,7 +100,7 @@ def _as_expression(imp: Importer, condition: Value, node: onnx.NodeProto) -> Exp
     label = node.name or next(filter(None, node.output), node.op_type)
     number = imp.builder.one(Cast(I64), condition, name="chosen", origin=node.name)
     symbol = Var(imp.fresh_symbol(f"{label}_runs"))
-    sizes = Sizes((symbol,), f"which branch of {label} runs")
+    sizes = Sizes((symbol,), f"which branch of {label} runs", of=condition.name)
     imp.builder.one(sizes, number, name=str(symbol), origin=node.name)
     return n.eq(symbol, 1)
 
@@ -159,12 +161,11 @@ def decide(
         assert refused is not None
         raise refused
     symbol = Var(imp.fresh_symbol(f"{next(filter(None, node.output), node.op_type)}_is"))
-    what = f"what input {several.index} says"
-    number = around.one(Sizes((symbol,), what), several.number, name=str(symbol), origin=node.name)
-    possible = " or ".join(str(several.choices[k].tolist()) for k in choices)
-    label = node.name or next(filter(None, node.output), node.op_type)
-    with around.assuming(f"{label}: input {several.index} must be {possible}"):
-        assume(any_of(*(n.eq(symbol, k) for k in choices)))
+    given, possible = inputs[several.index], [several.choices[k].tolist() for k in choices]
+    wanted = f"input {several.index} of {own_label(node)}, {given!r}, must be "
+    sizes = Sizes((symbol,), error=wanted + " or ".join(map(str, possible)))
+    among = _one_of(around, several.number, choices)
+    number = around.one(sizes, among, name=str(symbol), origin=node.name)
 
     def rest(at: int) -> list[Item | None]:
         frame = imp.frame
@@ -177,6 +178,13 @@ def decide(
         return _either(imp, condition, lambda: run(choices[at]), lambda: rest(at + 1), node)
 
     return rest(0)
+
+
+def _one_of(b: GraphBuilder, number: Value, choices: list[int]) -> Value:
+    """The number, or -1 if it is none of these."""
+    row = b.constant(np.array(choices, np.int64))
+    among = b.one(ReduceMax((0,), False), b.one(Equal(), number, row))
+    return b.one(Where(), among, number, b.constant(np.array(-1, np.int64)))
 
 
 def _either(

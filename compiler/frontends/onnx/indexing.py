@@ -9,7 +9,7 @@ import numpy as np
 from planish.compiler.dtypes import I64, STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, Expr, as_expr
-from planish.compiler.expr.sizes import at_least, ceildiv, normal
+from planish.compiler.expr.sizes import at_least, bounds, ceildiv, normal
 from planish.compiler.graph.ir import Array, Content, Value, assume
 from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.indexing import (
@@ -79,22 +79,50 @@ def same_as_one(e: Expr) -> bool:
 
 
 def clamped(start: Expr, end: Expr, step: int, extent: Expr) -> tuple[Expr, Expr]:
-    """Where a slice of a dimension begins, and its length.
-
-    A symbolic dimension of which one element at an end is taken is assumed not to be empty.
-    """
+    """Where a slice of a dimension begins, and its length; of none it may begin anywhere."""
+    start, end = from_front(start, extent), from_front(end, extent)
     if step > 0:
-        first = clamp(from_front(start, extent), as_expr(0), extent)
-        last = clamp(from_front(end, extent), as_expr(0), extent)
-        span = n.sub(last, first)
+        far = isinstance(start, Const) and 0 <= start.value < _FAR
+        first = start if far else clamp(start, as_expr(0), extent)
+        count = steps(clamp(end, as_expr(0), extent), first, step)
     else:
-        first = clamp(from_front(start, extent), as_expr(0), normal(extent - 1), empty=extent)
-        last = clamp(from_front(end, extent), as_expr(-1), normal(extent - 1), empty=extent)
-        span = n.sub(first, last)
-    count = normal(n.maximum(0, ceildiv(normal(span), abs(step))))
-    if step < 0:  # held at 0, the first element of none would count
-        count = normal(n.minimum(count, extent))
+        top = normal(extent - 1)
+        bound = as_expr(-1 if at_least(start, 0) or start is top else 0)
+        first = clamp(start, bound, top)
+        count = steps(first, clamp(end, as_expr(-1), top), -step)
+        if same(bound, 0):  # the first element of none would count
+            count = n.minimum(count, extent)
+    count = from_zero(count)
     return (as_expr(0), count) if same(count, 0) else (first, count)
+
+
+def steps(high: Expr, low: Expr, step: int) -> Expr:
+    """``(high - low) / step`` rounded up, with minima and maxima outside of it."""
+    match high, low:
+        case n.Min(a, b), _:
+            return normal(n.minimum(steps(a, low, step), steps(b, low, step)))
+        case n.Max(a, b), _:
+            return normal(n.maximum(steps(a, low, step), steps(b, low, step)))
+        case _, n.Min(a, b):
+            return normal(n.maximum(steps(high, a, step), steps(high, b, step)))
+        case _, n.Max(a, b):
+            return normal(n.minimum(steps(high, a, step), steps(high, b, step)))
+        case _:
+            return ceildiv(normal(high - low), step)
+
+
+def from_zero(e: Expr) -> Expr:
+    """``max(0, e)`` without what is never more than 0."""
+    _, most = bounds(e)
+    if most is not None and most <= 0:
+        return as_expr(0)
+    match e:
+        case n.Max(a, b):
+            return normal(n.maximum(from_zero(a), from_zero(b)))
+        case n.Min(a, b):
+            return normal(n.minimum(from_zero(a), from_zero(b)))
+        case _:
+            return normal(n.maximum(0, e))
 
 
 def same(e: Expr, value: int) -> bool:
@@ -114,31 +142,14 @@ def from_front(index: Expr, extent: Expr) -> Expr:
     return normal(n.select(index < 0, index + extent, index))
 
 
-def clamp(index: Expr, low: Expr, high: Expr, empty: Expr | None = None) -> Expr:
-    """``index`` held between two bounds; that a symbolic extent has one element is assumed."""
+def clamp(index: Expr, low: Expr, high: Expr) -> Expr:
+    """``index`` held between two bounds."""
     if isinstance(index, Const) and not isinstance(high, Const):
         if index.value >= _FAR:
             return high
         if index.value <= -_FAR:
             return low
-        if isinstance(high, n.Var) and index.value == 1:
-            assume(n.le(1, high))
-            return index
-    found = normal(index)
-    for bound in (high, low):
-        if isinstance(bound, n.Var) and same_difference(bound, found):
-            assume(n.le(1, bound))
-            return found
-    extent = normal(high + 1) if empty is not None else high
-    if isinstance(extent, n.Var) and same_difference(extent, found):
-        assume(n.le(1, extent))
-        return found
-    return normal(n.maximum(low, n.minimum(found, high)))
-
-
-def same_difference(extent: Expr, index: Expr) -> bool:
-    """Whether the index is the last of the extent."""
-    return normal(extent - 1) is index
+    return normal(n.maximum(low, n.minimum(index, high)))
 
 
 @handles("Gather", 1, 11, 13)

@@ -181,7 +181,8 @@ class NodeReader:
         if known is None:
             name = next(filter(None, self.output_names), self.op_type)
             fresh = [Var(self._fresh(f"{name}_{k}")) for k in range(2 * count if signed else count)]
-            op = Sizes(tuple(fresh), f"{what} of {self.label}", signed)
+            of = value.name if value in self._inputs else what.removeprefix("the ")
+            op = Sizes(tuple(fresh), f"{what} of {self.label}", signed, of=of)
             known = self.builder.one(op, value, name=f"{name}_sizes", origin=self.label)
             self.builder.sized[value, signed] = known
         assert known.content is not None

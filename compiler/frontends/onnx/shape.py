@@ -133,10 +133,10 @@ def squeeze(r: NodeReader) -> Value:
     x = r.input(0)
     axes = given_axes(r, x.type.rank)
     if axes is None:
-        for d in x.type.shape:
+        for k, d in enumerate(x.type.shape):
             if not isinstance(d, Const):
                 raise r.fail(
-                    f"whether dimension {d} of {x!r} is 1 is not known", hint="give the axes"
+                    f"whether dimension {k} of {x!r} is 1 is not known", hint="give the axes"
                 )
         dropped = [k for k, d in enumerate(x.type.shape) if same(d, 1)]
     else:

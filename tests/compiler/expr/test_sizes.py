@@ -39,6 +39,7 @@ from planish.compiler.expr.text import parse
         ("max(0, n)", "n"),
         ("max(n, n - 1)", "n"),
         ("max(0, n - 1)", "max(0, n - 1)"),
+        ("max(0, (4 - n) // 5)", "0"),
         ("select(n == (-1), 1, n)", "n"),
         ("select(n < 0, n + m, n)", "n"),
         ("3 - n + m", "m + 3 - n"),

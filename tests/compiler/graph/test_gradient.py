@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import planish.compiler.graph.gradient_windows  # noqa: F401 - whose rules are tried too
 from planish.compiler.dtypes import F64, from_numpy
 from planish.compiler.errors import TypeCheckError
 from planish.compiler.expr.nodes import as_expr
@@ -15,10 +16,17 @@ from planish.compiler.graph.ir import GraphBuilder, Value, tensor
 from planish.compiler.graph.reference import run_reference
 from planish.compiler.ops.activations import LeakyRelu, Relu, Sigmoid, Softplus, Tanh
 from planish.compiler.ops.base import Op
+from planish.compiler.ops.channel_normalization import BatchNorm
 from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.convolution import Conv, ConvTranspose
 from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Div, Max, Min, Mul, Sub
+from planish.compiler.ops.global_pooling import GlobalAveragePool
+from planish.compiler.ops.indexing import Gather, GatherElements, Slice
 from planish.compiler.ops.matmul import MatMul
+from planish.compiler.ops.normalization import LayerNorm
+from planish.compiler.ops.padding import Pad
+from planish.compiler.ops.pooling import AveragePool, MaxPool
 from planish.compiler.ops.power import Pow
 from planish.compiler.ops.reduction import ReduceMean, ReduceSum
 from planish.compiler.ops.shape import Concat, Expand, Reshape, Split, Transpose
@@ -39,6 +47,11 @@ def positive(*shape: int) -> Array:
 
 def dims(*shape: int) -> tuple[Any, ...]:
     return tuple(map(as_expr, shape))
+
+
+def distinct(*shape: int) -> Array:
+    """Numbers of which the greatest stays the greatest when all move a little."""
+    return RNG.permutation(int(np.prod(shape))).reshape(shape) / 4
 
 
 MASK = np.array([[True], [False]])
@@ -67,6 +80,33 @@ CASES: list[tuple[Op, list[Array]]] = [
     (Transpose((2, 0, 1)), [numbers(2, 3, 4)]),
     (Concat(1), [numbers(2, 3), numbers(2, 1), numbers(2, 2)]),
     (Split(dims(1, 2), 1), [numbers(2, 3)]),
+    (Slice(dims(1, 0), (1, 1), dims(2, 3)), [numbers(4, 3)]),
+    (Slice(dims(4, 0), (-2, 3), dims(2, 2)), [numbers(6, 5)]),
+    (Slice(dims(3), (1,), dims(0)), [numbers(3)]),
+    (Pad(dims(1, 0), dims(2, 1), "constant"), [numbers(2, 3), numbers()]),
+    (Pad(dims(-1, 2), dims(0, -1), "constant"), [numbers(2, 3)]),
+    (Gather(1), [numbers(2, 3, 2), np.array([[2, 0], [-1, 2]])]),
+    (Gather(0), [numbers(3), np.array(1)]),
+    (GatherElements(1), [numbers(2, 3), np.array([[2, 2], [-3, 1]])]),
+    (Conv((1, 1), (1, 1), (1, 1, 1, 1)), [numbers(2, 3, 4, 5), numbers(2, 3, 3, 3), numbers(2)]),
+    (Conv((2, 3), (1, 2), (0, 1, 2, 0)), [numbers(1, 2, 7, 8), numbers(3, 2, 3, 2)]),
+    (Conv((2,), (1,), (1, 0), 2), [numbers(2, 4, 6), numbers(6, 2, 2), numbers(6)]),
+    (Conv((1, 2), (1, 1), (1, 1, 0, 1), 3), [numbers(1, 3, 4, 4), numbers(3, 1, 3, 3)]),
+    (Conv((1,), (1,), (-1, 0)), [numbers(1, 2, 5), numbers(2, 2, 2)]),
+    (ConvTranspose((2, 1), (1, 2), (0, 1, 1, 0), (1, 0)),
+     [numbers(2, 2, 3, 4), numbers(2, 3, 3, 2), numbers(3)]),
+    (ConvTranspose((3,), (1,), (1, 0), (2,), 2), [numbers(1, 4, 3), numbers(4, 1, 2)]),
+    (MaxPool((2, 2), (2, 1), (1, 1), (0, 1, 1, 0)), [distinct(2, 2, 4, 3)]),
+    (MaxPool((3,), (2,), (2,), (1, 0), True), [distinct(1, 2, 8)]),
+    (AveragePool((2, 2), (2, 1), (1, 1), (0, 1, 1, 0)), [numbers(2, 2, 4, 3)]),
+    (AveragePool((3, 2), (2, 2), (1, 1), (1, 0, 1, 1), True, False, True), [numbers(1, 2, 5, 6)]),
+    (AveragePool((3,), (2,), (2,), (1, 0), True), [numbers(1, 2, 8)]),
+    (GlobalAveragePool(), [numbers(2, 3, 2, 2)]),
+    (BatchNorm(0.1), [numbers(2, 3, 2), numbers(3), numbers(3), numbers(3), positive(3)]),
+    (BatchNorm(spatial=False),
+     [numbers(2, 3, 2), *(numbers(3, 2) for _ in range(3)), positive(3, 2)]),
+    (LayerNorm(-1, 0.1), [numbers(2, 3, 4), numbers(4), numbers(3, 4)]),
+    (LayerNorm(1), [numbers(2, 3, 4)]),
 ]  # fmt: skip
 
 

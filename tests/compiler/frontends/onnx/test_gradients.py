@@ -97,3 +97,56 @@ def test_of_a_gradient() -> None:
 def test_errors(nodes: list[onnx.NodeProto], message: str) -> None:
     with pytest.raises(ImportModelError, match=message):
         planish.compile(made(nodes, "d", x=[2]))
+
+
+def network() -> onnx.ModelProto:
+    """A small convolutional network in f64, its loss, and the gradients of that."""
+    norm = node("BatchNormalization", "c s b m v", "n m2 v2", epsilon=1e-3, training_mode=1)
+    nodes = [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1], strides=[2, 1]),
+        norm,
+        node("Relu", "n", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[1, 2]),
+        node("AveragePool", "p", "q", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", "q", "g"),
+        node("Flatten", "g", "f"),
+        node("Gemm", "f u z", "l"),
+        node("SoftmaxCrossEntropyLoss", "l t", "loss"),
+        gradient("x w s b u z", "dx dw ds db du dz", "loss", "x w s b u z"),
+    ]
+    ports = [helper.make_tensor_value_info(k, TensorProto.DOUBLE, s) for k, s in SHAPES.items()]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [*ports, helper.make_tensor_value_info("t", TensorProto.INT64, ["n"])],
+        [onnx.ValueInfoProto(name=name) for name in ["loss", "dx", "dw", "ds", "db", "du", "dz"]],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(TRAINING, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+SHAPES: dict[str, list[Any]] = {
+    "x": ["n", 3, "h", 8],
+    "w": [4, 3, 3, 3],
+    **dict.fromkeys("sbmv", [4]),
+    "u": [4, 5],
+    "z": [5],
+}
+
+
+@pytest.mark.parametrize("target", ["llvm", "interpreter"])
+def test_of_a_convolutional_network(target: str) -> None:
+    """Along random directions, at two sizes of one module."""
+    module, rng = planish.compile(network(), target=target), np.random.default_rng(0)
+    for sizes in ({"n": 2, "h": 7}, {"n": 1, "h": 4}):
+        shapes = {k: [sizes.get(d, d) for d in s] for k, s in SHAPES.items()}
+        inputs = {k: rng.standard_normal(s) for k, s in shapes.items()}
+        inputs |= {"v": rng.uniform(0.5, 2.0, 4), "t": rng.integers(0, 5, sizes["n"])}
+        out = module.run(inputs)
+        for k in ["x", "w", "s", "b", "u", "z"]:
+            along = 1e-6 * rng.standard_normal(shapes[k])
+            low, high = (
+                module.run({**inputs, k: inputs[k] + sign * along})["loss"] for sign in (-1, 1)
+            )
+            wanted = (high - low) / 2
+            np.testing.assert_allclose((out[f"d{k}"] * along).sum(), wanted, rtol=1e-4, atol=1e-13)
