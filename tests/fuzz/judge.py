@@ -84,6 +84,7 @@ class Moves:
     sums: bool = False  # whether operators round inside of them, where no trial moves anything
     eps: float = 0.0  # of the least precise dtype in it
     huge: bool = False  # whether sums in another order may overflow
+    lost: bool = False  # whether products in another order may leave the range of numbers
 
 
 NONE: Final = Moves()
@@ -153,6 +154,8 @@ def _judge_call(
         return []
     say("trials")
     moves = _moves(case.model, call)
+    if moves.lost:
+        return []
     names = {node.op_type for node in walk(case.model.graph.node)}
     moves = replace(moves, places=bool(names & PLACED), sums=not names <= ROUND_ONCE)
     if moves.sums and not all(is_float(a.dtype) for a in first):
@@ -235,10 +238,12 @@ def _moves(model: onnx.ModelProto, call: Arrays) -> Moves:
     """Outputs with every value moved by a rounding error."""
     given = (*call.values(), *initializers(model).values())
     huge, eps = [_is_huge(a) for a in given], [_eps(a) for a in given]
+    lost: list[bool] = []
 
-    def see(array: Any) -> None:
+    def see(node: Any, array: Any) -> None:
         huge.append(_is_huge(array))
         eps.append(_eps(array))
+        lost.append(node.op.name == "reduce_prod" and _is_far(array))
 
     def rounded(rng: Any) -> Callable[[Any], Any]:
         def by(array: Any) -> Any:
@@ -249,7 +254,7 @@ def _moves(model: onnx.ModelProto, call: Arrays) -> Moves:
 
     trials = [rounded(np.random.default_rng(seed)) for seed in range(TRIALS)]
     out = _outputs_moved(model, call, trials, see)
-    return Moves(out, eps=max(eps, default=0.0), huge=any(huge))
+    return Moves(out, eps=max(eps, default=0.0), huge=any(huge), lost=any(lost))
 
 
 def _wide(model: onnx.ModelProto, call: Arrays) -> list[Outputs]:
@@ -277,9 +282,12 @@ def _outputs_moved(
     model: onnx.ModelProto,
     call: Arrays,
     moves: list[Callable[[Any], Any]],
-    see: Callable[[Any], None] = lambda _: None,
+    see: Callable[[Any, Any], None] = lambda *_: None,
 ) -> list[Outputs]:
-    """The reference's outputs by each of some moves of all floats; ``see`` is shown all values."""
+    """The reference's outputs by each of some moves of all floats.
+
+    ``see`` is shown all values, with the nodes that make them.
+    """
     out = []
     for move in moves:
 
@@ -289,7 +297,7 @@ def _outputs_moved(
 
         def observe(node: Any, results: tuple[Any, ...], moved: Any = moved) -> None:
             for array in results:
-                see(array)
+                see(node, array)
                 if array.flags.writeable and array.flags.owndata and is_float(array.dtype):
                     array[...] = moved(array)
 
@@ -316,6 +324,15 @@ def _is_huge(array: Any) -> bool:
         1e-1 * float(ml_dtypes.finfo(array.dtype).max), float(np.finfo(computed).max) ** 0.5
     )
     return bool(most > 1e-2 * least)
+
+
+def _is_far(array: Any) -> bool:
+    """Whether a number is so far from 1 that a part of its factors may over- or underflow."""
+    if not is_float(array.dtype) or not array.size:
+        return False
+    values = np.abs(array.astype(np.float64))
+    far = float(ml_dtypes.finfo(array.dtype).max) ** 0.5
+    return bool(np.any((values > far) | (values < 1 / far)))
 
 
 def differences(found: Outputs, wanted: Outputs, moves: Moves) -> str:
