@@ -34,7 +34,7 @@ class Blocks(Pairs):
         self, builder: Builder, isa: Isa, scope: Scope, buffers: dict[str, Buffer]
     ) -> None:
         super().__init__(builder, isa, scope, buffers)
-        self._lives: dict[tuple[Expr, int], int | None] = {}
+        self._on: dict[tuple[Expr, int], tuple[bool, ...] | None] = {}
 
     def branch(
         self, test: str, body: Stmt, then: Callable[[], None], other: Callable[[], None] | None
@@ -68,10 +68,17 @@ class Blocks(Pairs):
         self.branch(test, s, lambda: self._masked(s, lanes), None)
 
     def _masked(self, s: Block, lanes: Expr) -> None:
-        live = self._live(lanes)
-        if live == self.scope.lanes:
-            self._statement(s)
-            return
+        on = self._lanes_on(lanes)
+        live = None
+        if on is not None:
+            if all(on):
+                self._statement(s)
+                return
+            if sum(on) == 1 and self._better_alone(s):
+                with self.single_lane(on.index(True)):
+                    self._statement(s)
+                return
+            live = sum(on) if list(on) == sorted(on, reverse=True) else None
         if live is not None and self._better_in_pieces(s, live):
             self._in_pieces(s, live)
             return
@@ -79,29 +86,32 @@ class Blocks(Pairs):
         self._statement(s)
         self.guards.pop()
 
-    def _live(self, lanes: Expr) -> int | None:
-        """How many lanes a condition leaves, if those are the first ones and it is known now."""
+    def _lanes_on(self, lanes: Expr) -> tuple[bool, ...] | None:
+        """Which lanes a condition leaves, if that is known now."""
         count, var = self.scope.lanes, self.scope.vector
         if lanes is TRUE or var is None:
-            return count
+            return (True,) * count
         key = lanes, count
-        if key not in self._lives:
+        if key not in self._on:
             on = [substitute(lanes, {var: Const(k, I64)}) for k in range(count)]
-            known = [bool(c.value) for c in on if isinstance(c, Const)]
-            first = known == sorted(known, reverse=True) and len(known) == count
-            self._lives[key] = sum(known) if first else None
-        return self._lives[key]
+            known = tuple(bool(c.value) for c in on if isinstance(c, Const))
+            self._on[key] = known if len(known) == count else None
+        return self._on[key]
 
     def _better_in_pieces(self, s: Block, live: int) -> bool:
-        """Whether shorter vectors are better than a masked one.
+        """Whether shorter vectors are better than a masked one."""
+        if self.buffers[s.buffer].scope == "register":
+            return False
+        return not self.isa.masks or (live < 2 and self._better_alone(s))
 
-        A masked store of one narrow element must not come out: LLVM 20 writes more than that
-        element where it has just been truncated.
+    def _better_alone(self, s: Block) -> bool:
+        """Whether one lane must not become a masked store.
+
+        LLVM (20 to 22) writes more than an element which has just been cut to fewer bits.
         """
         buffer = self.buffers[s.buffer]
-        return buffer.scope != "register" and (
-            not self.isa.masks or (live < 2 and buffer.dtype.bits < 32)
-        )
+        narrow = buffer.dtype.bits < (32 if buffer.dtype.is_float else 64)
+        return narrow and buffer.scope != "register"
 
     def _in_pieces(self, s: Block, live: int) -> None:
         """The first lanes of a block, as vectors of 2^k lanes."""

@@ -420,4 +420,29 @@ def f(x: {dtype}[32], *, y: {dtype}[32], z: {dtype}[32]):
 """,
     )
 
+# One lane of a vector, cut to fewer bits right before: what is beside it stays.
+for dtype, other in (("i64", "i32"), ("i64", "i16"), ("i64", "u8"), ("i32", "i16"), ("i32", "i8"),
+                     ("i16", "i8"), ("f64", "i32"), ("f64", "f32")):  # fmt: skip
+    one, two = (f"{other}({k}.0)" if other == "f32" else f"{other}({k})" for k in (1, 2))
+    half = "(x[i0] + x[0]) / " + (f"{dtype}(2.0)" if dtype == "f64" else f"{dtype}(2)")
+    for lanes, lane in ((4, 0), (4, 2), (8, 7), (16, 5), (2, 1)):
+        program(
+            f"lane_{lane}_of_{lanes}_{dtype}_to_{other}",
+            f"""
+def f(x: {dtype}[{lanes}], *, y: {other}[{lanes}], z: {other}[{lane + 1}]):
+    for j in vector({lanes}):
+        with block("y", i0=spatial({lanes}, j)):
+            y[i0] = {one}
+    for j in vector({lanes}):
+        with block("y_1", i0=spatial({lanes}, j), where=j == {lane}):
+            y[i0] = cast({half}, {other})
+    for i in serial({lane + 1}):
+        with block("z", i0=spatial({lane + 1}, i)):
+            z[i0] = {two}
+    for j in vector({lanes}):
+        with block("z_1", i0=spatial({lane + 1}, j), where={lane} <= j and j < {lane + 1}):
+            z[i0] = cast({half}, {other})
+""",
+        )
+
 __all__ = ["PROGRAMS"]
