@@ -33,7 +33,7 @@ def winograd(s: Schedule, name: str, m: int) -> Schedule:
     weights (``u``); they are multiplied place by place and summed over the channels (``m``), and
     that is transformed back (``s``, and the block itself). Where tiles reach beyond the data, it
     gets zeros behind it (``d``). Sums of tiles of 2 are more exact than those of the convolution;
-    those of 4 have some twice their error.
+    those of 4 have some twice their error. What is not finite in a tile makes its results NaN.
 
     Legal if: the block sums float32 products of data at ``row + tap`` and of weights, over two
     times three taps and channels, in plain loops of its own, all sizes being known; and ``m`` is 2
