@@ -18,7 +18,7 @@ from planish.compiler.expr.evaluate import evaluate
 from planish.compiler.expr.nodes import Expr
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.graph.memory import aligned, arena
-from planish.compiler.graph.prepack import relayout
+from planish.compiler.graph.prepack import formed
 from planish.compiler.loop import te
 from planish.compiler.loop.ir import Function
 from planish.compiler.loop.lower import lower
@@ -154,10 +154,9 @@ class Bench:
         """Bytes of its data."""
         return sum(a.nbytes for a in (*self.arrays, *self.answer))
 
-    @property
-    def copies(self) -> int:
+    def copies(self, known: Sequence[Array]) -> int:
         """How many copies of the constants are used in turn."""
-        size = sum(self.arrays[k].nbytes for k in self.known)
+        size = sum(x.nbytes for x in known)
         if not size:
             return 1
         far = min(2 * self.task.target.machine.l3_bytes, MOST_COPIED)
@@ -189,21 +188,16 @@ class Candidate:
     def __init__(self, bench: Bench, trace: Trace) -> None:
         task = bench.task
         s = replay(task.func, trace)
-        layouts = s.layouts()
-        if free := [k for k in layouts if k not in bench.known]:
+        forms = s.forms()
+        if free := [k for k in forms if k not in bench.known]:
             names = " ".join(task.func.inputs[k].name for k in free)
-            raise TuningError(f"{names} cannot be laid out: it is no constant")
+            raise TuningError(f"{names} cannot be given another form: it is no constant")
         self.module = compiled(task, s)
         others = [a for k, a in enumerate(bench.arrays) if k not in bench.known]
         self._first = [*bench.sizes, np.zeros((), np.bool_), *others]
         self._again = len(bench.sizes)
-        formed = []
-        for k in bench.known:
-            array = bench.arrays[k]
-            for dims, shape in layouts.get(k, ()):
-                array = relayout(array, dims, shape)
-            formed.append(array)
-        self._constants = [[_copied(a) for a in formed] for _ in range(bench.copies)]
+        known = [formed(bench.arrays[k], forms.get(k, ())) for k in bench.known]
+        self._constants = [[_copied(a) for a in known] for _ in range(bench.copies(known))]
         self._next = 0
         self._kernels = [
             k for k, step in enumerate(self.module.interface.steps) if step.function == "kernel"

@@ -64,7 +64,8 @@ class Setting:
 
     ``constants`` are parameters that are known at compile time and may be laid out at will;
     ``part`` is put before the names of questions, where a function has several parts alike.
-    ``origin`` is the schedule of no moves, if it is kept for many points.
+    ``origin`` is the schedule of no moves, if it is kept for many points. ``strict``: nothing may
+    be less exact than the plain sums.
     """
 
     machine: Machine
@@ -73,6 +74,7 @@ class Setting:
     choices: Choices = field(default_factory=Choices)
     part: str = ""
     origin: Schedule | None = None
+    strict: bool = False
 
     def begin(self, func: Function) -> Schedule:
         """The schedule of no moves."""

@@ -20,7 +20,6 @@ from typing import (
     Concatenate,
     Final,
     ParamSpec,
-    TypeAlias,
     cast,
     get_args,
     get_origin,
@@ -28,6 +27,7 @@ from typing import (
 )
 
 from planish.compiler.errors import InternalError, PlanishError, ScheduleError
+from planish.compiler.graph.prepack import Form
 from planish.compiler.loop import ir
 from planish.compiler.loop.hints import is_marked, stale
 from planish.compiler.loop.ir import Block, Function, Loop, Stmt
@@ -38,13 +38,11 @@ from .edit import replace
 from .trace import Argument, Step, Trace, parse_trace, show_trace
 
 __all__ = [
-    "LANGUAGE", "MOVES", "Layout", "Schedule", "Step", "Trace", "iterator_ranges", "move",
+    "LANGUAGE", "MOVES", "Schedule", "Step", "Trace", "iterator_ranges", "move",
     "parse_trace", "ranges", "replace", "replay", "show_loop",
 ]  # fmt: skip
 
 P = ParamSpec("P")
-# A form of an array: where each of its elements goes, and the shape of the whole.
-Layout: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 # The version of what moves mean: a trace is replayed only by the one that it was written under.
 LANGUAGE: Final = 1
 SHOWN: Final = 12  # lines of a loop in an error
@@ -52,10 +50,15 @@ SHOWN: Final = 12  # lines of a loop in an error
 
 @dataclass(frozen=True)
 class Schedule:
-    """A function in its present state, and how it came there."""
+    """A function in its present state, and how it came there.
+
+    ``given`` are the forms that moves gave to parameters, each with the parameter's position: an
+    array that is given for one has to be brought into them.
+    """
 
     func: Function
     trace: Trace = ()
+    given: tuple[tuple[int, Form], ...] = ()
     # What moves made of it, or the error of one: kept where many schedules begin alike.
     known: dict[Step, Schedule | ScheduleError] | None = field(
         default=None, compare=False, repr=False
@@ -108,25 +111,22 @@ class Schedule:
 
     def with_body(self, body: Stmt) -> Schedule:
         """The schedule with another body of the function; the trace stays."""
-        return Schedule(self.func.with_(body=body), self.trace)
+        return self.with_func(self.func.with_(body=body))
 
     def with_func(self, func: Function) -> Schedule:
         """The schedule with another function; the trace stays."""
-        return Schedule(func, self.trace)
+        return Schedule(func, self.trace, self.given)
 
-    def layouts(self) -> dict[int, tuple[Layout, ...]]:
-        """The forms that the trace gave to parameters, in the order in which it did, by position.
+    def with_form(self, buffer: str, form: Form) -> Schedule:
+        """The schedule with another form of a parameter, which has it already."""
+        at = [p.name for p in self.func.params].index(buffer)
+        return Schedule(self.func, self.trace, (*self.given, (at, form)))
 
-        An array that is given for one has to be brought into them.
-        """
-        positions = {p.name: k for k, p in enumerate(self.func.params)}
-        out: dict[int, tuple[Layout, ...]] = {}
-        for step in self.trace:
-            match step.arguments:
-                case (str(name), tuple(dims), tuple(shape)) if step.move == "layout":
-                    if name in positions:
-                        form = tuple(map(str, dims)), tuple(int(str(d)) for d in shape)
-                        out[positions[name]] = (*out.get(positions[name], ()), form)
+    def forms(self) -> dict[int, tuple[Form, ...]]:
+        """The forms that moves gave to parameters, in order, by position."""
+        out: dict[int, tuple[Form, ...]] = {}
+        for at, form in self.given:
+            out[at] = (*out.get(at, ()), form)
         return out
 
     def text(self) -> str:
@@ -173,10 +173,12 @@ def move(
             raise ScheduleError(f"it takes ({takes})", op=name, node=f"{name}({given})")
         step = Step(name, cast("tuple[Argument, ...]", args))
         if s.known is None:
-            return Schedule(done(s, *args, **kwargs).func, (*s.trace, step))
+            made = done(s, *args, **kwargs)
+            return Schedule(made.func, (*s.trace, step), made.given)
         if (found := s.known.get(step)) is None:
             try:
-                found = Schedule(done(s, *args, **kwargs).func, (*s.trace, step), {})
+                made = done(s, *args, **kwargs)
+                found = Schedule(made.func, (*s.trace, step), made.given, {})
             except ScheduleError as error:
                 found = error
             s.known[step] = found

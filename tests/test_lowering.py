@@ -13,8 +13,12 @@ from planish.compiler.dtypes import BOOL, F32, I64
 from planish.compiler.expr.nodes import Const, Var, as_expr, le
 from planish.compiler.graph.ir import Array, Graph, GraphBuilder, Value, tensor
 from planish.compiler.graph.reference import run_reference
+from planish.compiler.loop import te
+from planish.compiler.loop.ir import Function
+from planish.compiler.loop.lower import lower
 from planish.compiler.ops.activations import Relu, Sigmoid
 from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.convolution import Conv
 from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.indexing import Gather
@@ -25,7 +29,12 @@ from planish.compiler.ops.reduction import ReduceSum
 from planish.compiler.ops.sampling import f32, ints
 from planish.compiler.ops.shape import Reshape, ShapeOf, Split, Transpose
 from planish.compiler.program import Program
+from planish.lowering import Kernel, Kernels
 from planish.runtime.module import Module
+from planish.schedules.choices import Choices
+from planish.schedules.moves.winograd import is_inexact
+from planish.schedules.rules import schedule
+from planish.schedules.schedule import Schedule, parse_trace
 from planish.targets.llvm.target import host
 
 N, M = Var("n"), Var("m")
@@ -415,3 +424,24 @@ def test_a_program_is_the_same_each_time() -> None:
     assert a.steps == b.steps
     assert a.functions == b.functions
     assert isinstance(a.arena_bytes, Const)
+
+
+def test_strict_takes_no_schedule_that_is_less_exact():
+    """Not even one that was tuned."""
+    x, w = te.placeholder((1, 16, 16, 32), F32), te.placeholder((3, 3, 32, 32), F32, "w")
+    y = Conv((1, 1), (1, 1), (1, 1, 1, 1), 1, True).compute(x, w)
+    func = lower("f", [x, w], [y])
+
+    def kernel(size: int, strict: bool) -> Kernel:
+        def tuned(f: Function, constants: frozenset[str]) -> Schedule:
+            given = Choices({"rule": "winograd", "size": size})
+            return schedule(f, host().machine, 1, constants, given)
+
+        made = Kernels(host().machine, 1, True, True, tuned, strict)
+        return made.kernel(func, [False, True], "conv")
+
+    for size, strict, how in ((4, False, "tuned"), (4, True, "default"), (2, True, "tuned")):
+        found = kernel(size, strict)
+        assert found.schedule.how == how
+        assert not (strict and is_inexact(parse_trace(found.schedule.trace)))
+        assert list(found.forms) == [1]

@@ -1,19 +1,54 @@
-"""Constants brought into the form in which a schedule wants a parameter."""
+"""Constants brought into the form in which a schedule wants a parameter.
+
+A form is either another order of the same elements, or what a function makes of them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from planish.compiler.errors import InternalError
 from planish.compiler.expr.text import parse
+from planish.compiler.loop.evaluate import evaluate_function
+from planish.compiler.loop.ir import Function
 
 from .ir import Array
 
 _PART: Final = re.compile(r"d(\d+)(?: (//|%) (\d+))?")
+
+
+@dataclass(frozen=True)
+class Relayout:
+    """The element ``d0, d1 ...`` at ``dims``, expressions over these, of an array of a shape."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The one result of a function of one array."""
+
+    func: Function
+
+
+Form: TypeAlias = Relayout | Computed
+
+
+def formed(array: Array, forms: Sequence[Form]) -> Array:
+    """The array brought into one form after the other."""
+    for form in forms:
+        match form:
+            case Relayout(dims, shape):
+                array = relayout(array, dims, shape)
+            case Computed(func):
+                (array,) = evaluate_function(func, [array])
+    return array
 
 
 def relayout(array: Array, dims: Sequence[str], shape: Sequence[int]) -> Array:

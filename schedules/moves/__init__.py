@@ -1,7 +1,19 @@
 """The moves, by what they change."""
 
-from . import buffers, caches, hints, iterators, loops, reductions, stages, stores
+from . import (
+    buffers,
+    caches,
+    constants,
+    hints,
+    iterators,
+    loops,
+    reductions,
+    stages,
+    stores,
+    winograd,
+)
 
 __all__ = [
-    "buffers", "caches", "hints", "iterators", "loops", "reductions", "stages", "stores",
+    "buffers", "caches", "constants", "hints", "iterators", "loops", "reductions", "stages",
+    "stores", "winograd",
 ]  # fmt: skip

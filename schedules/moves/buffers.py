@@ -10,6 +10,7 @@ from planish.compiler.expr.linear import factors, linear
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.expr.simplify import prove, simplify
 from planish.compiler.expr.text import parse
+from planish.compiler.graph.prepack import Relayout
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Stmt, constant
 from planish.compiler.loop.known import Known, anywhere, entered
@@ -29,7 +30,7 @@ def layout(s: Schedule, buffer: str, dims: tuple[str, ...], shape: tuple[object,
     model is compiled); what the old form did not have is zero.
 
     Legal if: different elements are stored at different places within the shape, and the buffer is
-    no result.
+    no result; the shape of a parameter is known.
 
     Before:
         def f(B: f32[8, 40], *, C: f32[8, 40]):
@@ -69,7 +70,17 @@ def layout(s: Schedule, buffer: str, dims: tuple[str, ...], shape: tuple[object,
 
     body = ir.map_blocks(map_loads(s.func.body, buffer, change), store)
     func = s.func.with_(body=body)
-    return s.with_func(func.with_buffer(Buffer(buffer, old.dtype, extents, old.scope)))
+    out = s.with_func(func.with_buffer(Buffer(buffer, old.dtype, extents, old.scope)))
+    if old.scope != "param":
+        return out
+    return out.with_form(buffer, Relayout(dims, tuple(map(_size, extents))))
+
+
+def _size(e: Expr) -> int:
+    size = constant(e)
+    if size is None:
+        raise ScheduleError(f"{e} is no constant: a parameter is given in a known form")
+    return size
 
 
 def _number(x: object) -> Expr:

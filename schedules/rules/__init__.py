@@ -7,12 +7,12 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from planish.compiler.errors import ScheduleError
-from planish.compiler.loop.ir import Function
+from planish.compiler.loop.ir import Block, Function
 from planish.compiler.machine import Machine
 from planish.schedules.choices import Choices, Setting
 from planish.schedules.schedule import Schedule
 
-from . import windows
+from . import windows, winograd
 from .analysis import as_contraction, is_stages, is_tileable, reductions
 from .attention import contractions, schedule_attention
 from .contraction import schedule_contraction
@@ -21,17 +21,24 @@ from .general import schedule_general
 from .rows import schedule_rows
 
 Rule: TypeAlias = Callable[[Function, Setting], Schedule]
-NAMES: Final = ("elementwise", "attention", "contraction", "windows", "rows", "general")
+NAMES: Final = (
+    "elementwise", "attention", "contraction", "winograd", "windows", "rows", "general",
+)  # fmt: skip
 
 
 def default_schedule(
-    func: Function, machine: Machine, threads: int, constants: frozenset[str] = frozenset()
+    func: Function,
+    machine: Machine,
+    threads: int,
+    constants: frozenset[str] = frozenset(),
+    strict: bool = False,
 ) -> Schedule:
     """The schedule of a function that was never tuned: every question answered by an estimate.
 
     ``constants`` are parameters that are known at compile time and may be laid out at will.
+    ``strict``: nothing may be less exact than the plain sums.
     """
-    return schedule(func, machine, threads, constants, Choices())
+    return schedule(func, machine, threads, constants, Choices(), strict=strict)
 
 
 def schedule(
@@ -42,6 +49,7 @@ def schedule(
     choices: Choices,
     origin: Schedule | None = None,
     own: Mapping[str, Rule] | None = None,
+    strict: bool = False,
 ) -> Schedule:
     """The schedule that answers make; afterwards ``choices`` tells what was asked.
 
@@ -50,7 +58,7 @@ def schedule(
 
     Errors: ScheduleError if the given answers make none.
     """
-    setting = Setting(machine, threads, constants, choices, origin=origin)
+    setting = Setting(machine, threads, constants, choices, "", origin, strict)
     fitting = {**dict(rules(func, setting)), **(own or {})}
     given = choices.given.get("rule")
     if given is None and choices.drawn is not None:
@@ -84,13 +92,24 @@ def _of_stages(func: Function, setting: Setting) -> Iterator[tuple[str, Rule]]:
     for b in reducing:
         c = as_contraction(b)
         if c is not None and is_tileable(c, setting.constants):
-            yield "contraction", partial(schedule_contraction, anchor=b.name)
+            yield from _of_contraction(b, setting)
             return
     if len(reducing) == 1 and windows.fits(reducing[0]):
         yield "windows", partial(windows.schedule_windows, anchor=reducing[0].name)
         return
     if not all(map(windows.fits, reducing)):
         yield "rows", schedule_rows
+
+
+def _of_contraction(block: Block, setting: Setting) -> Iterator[tuple[str, Rule]]:
+    plain: tuple[str, Rule] = "contraction", partial(schedule_contraction, anchor=block.name)
+    conv = winograd.fits(block, setting)
+    if conv is None:
+        yield plain
+        return
+    tiled: tuple[str, Rule] = "winograd", partial(winograd.schedule_winograd, anchor=block.name)
+    first = not setting.choices.plain and winograd.pays(conv, setting)
+    yield from (tiled, plain) if first else (plain, tiled)
 
 
 __all__ = ["NAMES", "Rule", "default_schedule", "rules", "schedule"]

@@ -29,28 +29,48 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def pick_tile(m: int | None, width: int | None, bits: int, setting: Setting) -> Tile:
+def pick_tile(
+    m: int | None, width: int | None, bits: int, setting: Setting, rest: float = 1.0
+) -> Tile:
     """The tile for a result of ``m`` rows and ``width`` columns, of numbers of so many bits.
 
     Estimated is the one that takes the least time: in one step of the reduction, a tile costs the
     larger of its multiplications, its loads, and the latency that its chains of sums cannot hide.
+    Tiles that leave a rest count ``rest`` times as much: code is made for that as well.
     """
-    options, best = _options(m or MANY, width or MANY, bits, setting.machine)
+    options, best = _options(m or MANY, width or MANY, bits, setting.machine, rest)
     return Tile(*setting.pick("tile", options, best))
 
 
 @remembered(1 << 10)
 def _options(
-    m: int, width: int, bits: int, machine: Machine
+    m: int, width: int, bits: int, machine: Machine, rest: float
 ) -> tuple[list[tuple[int, int, int]], tuple[int, int, int]]:
     """Rows, vectors and lanes of all tiles, and those of the one that is estimated to be best."""
     every = list(_tiles(m, width, bits, machine))
     few = [t for t in every if t.rows <= MAX_ROWS]
-    best = min(few, key=lambda t: _cost(m, t, width, bits, machine))
+    best = min(few, key=lambda t: _cost(m, t, width, bits, machine) * _share(m, width, t, rest))
     return sorted((t.rows, t.vectors, t.lanes) for t in every), (
         best.rows,
         best.vectors,
         best.lanes,
+    )
+
+
+def _share(m: int, width: int, tile: Tile, rest: float) -> float:
+    return (rest if m % tile.rows else 1.0) * (rest if width % tile.width else 1.0)
+
+
+@remembered(1 << 12)
+def least_cost(m: int, width: int, bits: int, machine: Machine, rest: float = 1.0) -> float:
+    """What the tile that ``pick_tile`` estimates to be the best costs.
+
+    In cycles, for one step of the reduction over the whole result.
+    """
+    return min(
+        _cost(m, t, width, bits, machine) * _share(m, width, t, rest)
+        for t in _tiles(m, width, bits, machine)
+        if t.rows <= MAX_ROWS
     )
 
 

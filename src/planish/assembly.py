@@ -21,6 +21,7 @@ from planish.compiler.expr.simplify import simplify
 from planish.compiler.graph.fuse import Group, Kinds, fuse, singletons
 from planish.compiler.graph.ir import Array, Graph, Node, Value, tensor
 from planish.compiler.graph.memory import Lifetime, arena, pack
+from planish.compiler.graph.prepack import Form
 from planish.compiler.graph.single import as_graph, single_query
 from planish.compiler.loop import te
 from planish.compiler.loop.lower import lower
@@ -41,7 +42,6 @@ from planish.compiler.program import (
     Release,
     Step,
 )
-from planish.schedules.schedule import Layout
 
 from .inner import CONDITION, LOOP_BYTES, Around, Inner, LoopSteps, branch
 from .lowering import (
@@ -65,13 +65,14 @@ def compile_graph(
     optimize: bool = True,
     scheduled: bool = True,
     tuned: Chooser = lambda *_: None,
+    strict: bool = False,
 ) -> Program:
     """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node.
 
     Without ``scheduled`` the kernels' loops stay plain; ``tuned`` knows better schedules than the
-    default ones for some functions.
+    default ones for some functions. ``strict``: nothing may be less exact than the plain sums.
     """
-    kernels = Kernels(machine, threads, optimize, scheduled, tuned)
+    kernels = Kernels(machine, threads, optimize, scheduled, tuned, strict)
     return assembled(graph, kernels)
 
 
@@ -394,18 +395,18 @@ class _Assembly:
     # -------------------------------------------------------------------------------------- steps
 
     def _step(self, call: Call, places: Mapping[Value, Place], scratch: Place) -> Step:
-        layouts = call.kernel.layouts
-        arguments = [self._place(v, places, layouts.get(k, ())) for k, v in enumerate(call.inputs)]
+        forms = call.kernel.forms
+        arguments = [self._place(v, places, forms.get(k, ())) for k, v in enumerate(call.inputs)]
         arguments += [places[v] for v in call.outputs]
         name = call.kernel.func.name
         return Step(name, tuple(arguments), call.symbols, scratch, origin=call.origin)
 
     def _place(
-        self, v: Value, places: Mapping[Value, Place], layouts: tuple[Layout, ...] = ()
+        self, v: Value, places: Mapping[Value, Place], forms: tuple[Form, ...] = ()
     ) -> Place:
         """Where a value is read."""
         if v in self.known:
-            return self.constants.place(self.known[v], layouts)
+            return self.constants.place(self.known[v], forms)
         if (source := self.source(v)) in self.arrays:  # a view of unknown shape
             return self.constants.place(self.arrays[source], ())
         return places[source]

@@ -46,8 +46,9 @@ def compile(
     their names, as they are printed or as the model has them. ``threads`` is what a call may use
     at most; None: all that the process may use. ``logs``: None is the shipped tuning logs and
     ``PLANISH_LOGS``, ``[]`` none, a list (or one path) exactly those files. ``accuracy="strict"``
-    has no effect yet, since nothing inexact is done by default. ``optimize=False`` runs every node
-    as a plain function of its own. ``progress`` is told what is being done.
+    does without what trades rounding for speed: convolutions by tiles (Winograd) with some twice
+    the error of plain sums. ``optimize=False`` runs every node as a plain function of its own.
+    ``progress`` is told what is being done.
 
     Errors: ParseError for a file that cannot be read or is no ONNX model; ImportModelError for what
     is not supported in one; CodegenError for what cannot be compiled; TypeCheckError for options
@@ -103,7 +104,7 @@ def compile_imported(
 
     Errors: CodegenError if it cannot be compiled.
     """
-    program = make_program(graph, target, threads, optimize, say, logs)
+    program = make_program(graph, target, threads, optimize, say, logs, accuracy == "strict")
     code = target.code(program, say)
     provenance = {
         "planish": __version__,
@@ -193,6 +194,7 @@ def make_program(
     optimize: bool,
     say: Progress,
     logs: Sequence[Path] = (),
+    strict: bool = False,
 ) -> Program:
     """The program of a graph: fused, scheduled for so many threads, placed."""
     from planish.assembly import compile_graph
@@ -203,7 +205,9 @@ def make_program(
     say("scheduling")
     most = threads_for(target, threads)
     tuned = Tuned(logs, target, most)
-    return with_work(compile_graph(graph, target.machine, most, optimize, target.scheduled, tuned))
+    return with_work(
+        compile_graph(graph, target.machine, most, optimize, target.scheduled, tuned, strict)
+    )
 
 
 def threads_for(target: Target, threads: int | None) -> int:

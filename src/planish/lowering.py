@@ -16,7 +16,7 @@ from planish.compiler.expr.nodes import Const, Expr
 from planish.compiler.expr.sizes import normal
 from planish.compiler.graph.fuse import Group, Kinds
 from planish.compiler.graph.ir import Array, Value
-from planish.compiler.graph.prepack import relayout
+from planish.compiler.graph.prepack import Form, formed
 from planish.compiler.loop import te
 from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.ir import Function
@@ -27,8 +27,9 @@ from planish.compiler.machine import Machine
 from planish.compiler.program import How, Place, Scheduled
 from planish.compiler.texts import Texts
 from planish.runtime.memory import aligned_copy
+from planish.schedules.moves.winograd import is_inexact
 from planish.schedules.rules import default_schedule
-from planish.schedules.schedule import Layout, Schedule
+from planish.schedules.schedule import Schedule
 
 Arrays: TypeAlias = Mapping[Value, Array]
 
@@ -103,14 +104,14 @@ def _identifier(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A scheduled function; ``layouts`` are the forms in which it wants constant parameters.
+    """A scheduled function; ``forms`` are those in which it wants constant parameters.
 
     ``plain`` is the function as it was, with the names of parameters that are ``constants``.
     """
 
     func: Function
     schedule: Scheduled
-    layouts: Mapping[int, tuple[Layout, ...]]
+    forms: Mapping[int, tuple[Form, ...]]
     plain: Function
     constants: frozenset[str]
 
@@ -122,7 +123,8 @@ Chooser: TypeAlias = Callable[[Function, frozenset[str]], Schedule | None]
 class Kernels:
     """Makes the kernels of a program; functions that are equal up to names share one.
 
-    ``tuned`` gives the schedule of a function that was tuned, None for others.
+    ``tuned`` gives the schedule of a function that was tuned, None for others; one that is less
+    exact than the plain sums does not count if all is ``strict``.
     """
 
     def __init__(
@@ -132,8 +134,10 @@ class Kernels:
         optimize: bool,
         scheduled: bool,
         tuned: Chooser = lambda *_: None,
+        strict: bool = False,
     ) -> None:
         self.machine, self.threads, self.optimize = machine, threads, optimize
+        self.strict = strict
         self.scheduled = scheduled and optimize
         self._tuned = tuned
         self._made: dict[tuple[str, frozenset[str]], Kernel] = {}
@@ -149,21 +153,22 @@ class Kernels:
         found = self._made.get(key)
         if found is None:
             s, how = self._scheduled(func, constants)
-            layouts = s.layouts()
-            if free := [func.inputs[k].name for k in layouts if not constant[k]]:
-                raise InternalError(f"{free} are laid out, and no constants", op="lower")
+            forms = s.forms()
+            if free := [func.inputs[k].name for k in forms if not constant[k]]:
+                raise InternalError(f"{free} are given forms, and no constants", op="lower")
             scheduled = with_slots(s.func, self.threads)
             named = scheduled.with_(name=f"{_identifier(label)}_{len(self._made)}")
             scheduled_as = Scheduled(how, s.text())
-            found = self._made[key] = Kernel(named, scheduled_as, layouts, func, constants)
+            found = self._made[key] = Kernel(named, scheduled_as, forms, func, constants)
         return found
 
     def _scheduled(self, func: Function, constants: frozenset[str]) -> tuple[Schedule, How]:
         if not self.scheduled:
             return Schedule(func), "plain"
-        if (s := self._tuned(func, constants)) is not None:
+        s = self._tuned(func, constants)
+        if s is not None and not (self.strict and is_inexact(s.trace)):
             return s, "tuned"
-        return default_schedule(func, self.machine, self.threads, constants), "default"
+        return default_schedule(func, self.machine, self.threads, constants, self.strict), "default"
 
 
 # ------------------------------------------------------------------------------------- constants
@@ -184,18 +189,15 @@ class Constants:
         """An array as code sees it."""
         return self.texts.numbers(array) if array.dtype == STRING.numpy else array
 
-    def place(self, array: Array, layouts: tuple[Layout, ...]) -> Place:
-        """Where an array is, in the form that comes of the layouts."""
-        key = (array.dtype, array.shape, layouts)
+    def place(self, array: Array, forms: tuple[Form, ...]) -> Place:
+        """Where an array is, brought into one form after the other."""
+        key = (array.dtype, array.shape, forms)
         alike = self._places.setdefault(key, [])
         for other, place in alike:
             if _same_bits(array, other):
                 return place
-        form = array
-        for dims, shape in layouts:
-            form = relayout(form, dims, shape)
         place = Place("constant", len(self.arrays))
-        self.arrays.append(aligned_copy(form))
+        self.arrays.append(aligned_copy(formed(array, forms)))
         alike.append((array, place))
         return place
 

@@ -79,7 +79,7 @@ class Tuned:
         except ScheduleError:  # of moves that have become stricter: the default is right
             return None
         names = [p.name for p in func.params]
-        return s if constants.issuperset(names[k] for k in s.layouts()) else None
+        return s if constants.issuperset(names[k] for k in s.forms()) else None
 
 
 # ------------------------------------------------------------------------------------------- tasks
