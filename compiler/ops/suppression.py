@@ -117,7 +117,7 @@ class NonMaxSuppression(Op):
         common = sides.prod() if (sides > 0).all() else np.float32(0)
         areas = (a_high - a_low).prod(), (b_high - b_low).prod()
         if common <= 0 or min(areas) <= 0:
-            return np.float32(-1)
+            return np.float32(-np.inf)  # no limit is less
         return np.float32(common / (areas[0] + areas[1] - common))
 
     @classmethod
@@ -132,6 +132,7 @@ class NonMaxSuppression(Op):
         ties = np.array([[[1, 2, 2, -np.inf, 1]]], np.float32)
         yield cls(as_expr(5)), [same, ties, half, None]
         yield cls(as_expr(5)), [same, ties, np.array(1, np.float32), None]
+        yield cls(as_expr(5)), [0 * same, ties, np.array(-np.inf, np.float32), None]
         yield cls(as_expr(3)), [same[:, :0], ties[:, :, :0], half, low]
 
 

@@ -81,6 +81,7 @@ class Moves:
     trials: list[Outputs] = field(default_factory=list)
     wide: list[Outputs] = field(default_factory=list)  # moved as far as sums inside of operators
     places: bool = False  # whether coordinates are computed
+    behind: bool = False  # whether something is computed of what they give
     sums: bool = False  # whether operators round inside of them, where no trial moves anything
     eps: float = 0.0  # of the least precise dtype in it
     huge: bool = False  # whether sums in another order may overflow
@@ -157,7 +158,9 @@ def _judge_call(
     if moves.lost:
         return []
     names = {node.op_type for node in walk(case.model.graph.node)}
-    moves = replace(moves, places=bool(names & PLACED), sums=not names <= ROUND_ONCE)
+    placed = {v for x in walk(case.model.graph.node) if x.op_type in PLACED for v in x.output}
+    behind = any(placed & set(x.input) for x in walk(case.model.graph.node))
+    moves = replace(moves, places=bool(placed), behind=behind, sums=not names <= ROUND_ONCE)
     if moves.sums and not all(is_float(a.dtype) for a in first):
         moves = replace(moves, wide=_wide(case.model, call))
     if (
@@ -374,7 +377,8 @@ def difference(
         for m in wide if a.dtype != object else ():
             same |= (m != b) & ((m == a) | ((a < b) == (m < b)) & ((a < m) == (b < m)))
         if moves.places and is_int(a.dtype):
-            same |= np.abs(a.astype(np.int64) - b.astype(np.int64)) <= 1
+            # What comes behind may make any number of an integer that was cut to one less.
+            same |= moves.behind or np.abs(a.astype(np.int64) - b.astype(np.int64)) <= 1
         wrong = ~same
     else:
         x, y = a.astype(np.float64), b.astype(np.float64)
