@@ -104,6 +104,7 @@ class Progress:
     states: Sequence[State]
     label: str = ""  # of the task that was worked on
     interrupted: bool = False
+    taken_back: tuple[str, ...] = ()  # functions that are slower in the model than by default
 
 
 class Job:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SHIPPED: Final = Path(__file__).parent / "tuning_logs"
 UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 LONGEST: Final = 1e9  # seconds: thirty years
+SETTLING_SHARE: Final = 0.1  # of the budget, which is left for looking at the model at the end
+SETTLING_SECONDS: Final = 15.0
 TIMES: Final = 16  # that a loop's body counts where only data tells how often it runs
 
 
@@ -184,7 +186,8 @@ def tune(
     dimensions, ``sizes`` says for which sizes to tune those that stay open. ``tasks``: only those
     whose names contain one of these words. What was best in ``logs`` for functions like these is
     tried early: by default the logs that come with planish. ``report`` is called after every
-    round.
+    round. At the end, functions that turn out to be slower in the model than by default get their
+    default schedules back (``taken_back`` of the result).
 
     ``cluster`` is the address of a Ray cluster that measures, or "local" for a Ray on this machine.
     ``rules`` are tried beside ours: None are those that installed packages bring. ``cost_model``:
@@ -224,8 +227,11 @@ def tune(
             threads = threads or CONFIG.threads or max(2, one.cpus)
             options.setdefault("batch", BATCH * one.devices)
         every = tasks_of(graph, found, threads, sizes, machine)
+        settles = measurer is None and cluster is None and options.get("start") != "plain"
         left = max(1.0, seconds - (time.monotonic() - began))
-        return Job(
+        if settles:
+            left -= min(SETTLING_SHARE * left, SETTLING_SECONDS)
+        job = Job(
             [replace(t, rules=own) for t in every if any(w in t.label for w in words)],
             log,
             Options(budget=left, made=made, **options),
@@ -233,7 +239,16 @@ def tune(
             model=chosen,
             logs=shipped_logs(found) if logs is None else logs,
             report=report,
-        ).run()
+        )
+        result = job.run()
+    if settles and not result.interrupted:
+        from planish.settling import settle
+
+        taken_back = settle(
+            graph, found, every[0].threads, sizes or {}, log, [s.task for s in result.states], made
+        )
+        result = replace(result, taken_back=tuple(taken_back))
+    return result
 
 
 def _check_measurable(target: Target, cluster: str | None, measurer: Measurer | None) -> None:

@@ -84,6 +84,8 @@ def tune(args: Namespace, say: Progress) -> int:
     for s in sorted(found.states, key=lambda s: -s.first * s.task.calls):
         what = f"cannot be tuned: {s.dead.splitlines()[0]}" if s.dead else _times(s)
         write(f"  {s.task.label:24} {counted(s.task.calls, 'call'):>9}  {what}")
+    if found.taken_back:
+        write(f"slower in the model, so default again: {', '.join(found.taken_back)}")
     if found.interrupted:
         write(f"interrupted; the same command goes on from {args.log}")
     write(
@@ -120,6 +122,7 @@ def _standing(p: Standing, log: Path) -> dict[str, Any]:
         "first": p.first,
         "expected": p.expected,
         "failures": dict(p.failures),
+        "taken_back": list(p.taken_back),
         "tasks": [
             {
                 "task": s.task.key,
