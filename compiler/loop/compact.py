@@ -13,7 +13,7 @@ from typing import TypeAlias
 from planish.compiler.errors import CodegenError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.bounds import bounds, extremes
-from planish.compiler.expr.nodes import Expr, Load, free_vars
+from planish.compiler.expr.nodes import Const, Expr, Load, free_vars
 from planish.compiler.expr.simplify import simplify
 
 from .ir import Block, Buffer, Function, If, Loop, Seq, Stmt, constant, seq, walk
@@ -38,6 +38,12 @@ def _compact(func: Function, buffer: Buffer) -> Function:
     if not users:
         return func.with_(temps=tuple(t for t in func.temps if t is not buffer))
     symbols = anywhere(func)
+    if _walks_alone(buffer, users):
+        # Where there is one element, no other is read, whatever is known of the index.
+        zero = n.as_expr(0)
+        only = tuple(None if constant(d) == 1 else zero for d in buffer.shape)
+        func = func.with_(body=_moved(func.body, buffer.name, only, symbols))
+        users = [x for x in sites(func.body) if any(a.buffer == buffer.name for a in x.accesses)]
     count = _common(users)
     known = entered(symbols, users[0].loops[:count])
     box = _box(buffer, users, count, symbols, known)
@@ -65,6 +71,18 @@ def _decides(body: Stmt, buffer: str) -> bool:
             case _:
                 pass
     return False
+
+
+def _walks_alone(buffer: Buffer, users: Sequence[Site]) -> bool:
+    """Whether an index along a dimension of one element is more than that."""
+    ones = [k for k, d in enumerate(buffer.shape) if constant(d) == 1]
+    return any(
+        not isinstance(a.indices[k], Const)
+        for x in users
+        for a in x.accesses
+        if a.buffer == buffer.name
+        for k in ones
+    )
 
 
 def _common(users: Sequence[Site]) -> int:
@@ -113,11 +131,14 @@ def _extent(lo: Expr, hi: Expr, full: Expr, func: Function, known: Known) -> Exp
     return full if top is None else n.as_expr(top)
 
 
-def _moved(s: Stmt, buffer: str, corner: tuple[Expr, ...], known: Known) -> Stmt:
-    """The statement with indices of a buffer that count from a corner."""
+def _moved(s: Stmt, buffer: str, corner: tuple[Expr | None, ...], known: Known) -> Stmt:
+    """The statement with indices of a buffer that count from a corner; None: they are 0."""
 
     def local(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(simplify(i - lo, known) for i, lo in zip(indices, corner, strict=True))
+        return tuple(
+            n.as_expr(0) if lo is None else simplify(i - lo, known)
+            for i, lo in zip(indices, corner, strict=True)
+        )
 
     def load(e: Expr) -> Expr | None:
         if isinstance(e, Load) and e.buffer == buffer:
