@@ -6,13 +6,18 @@ products for each of its phases; otherwise each product needs a test whether its
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from operator import add
+from typing import Final
 
 import numpy as np
 
 from planish.compiler.ops.convolution import ConvTranspose
 
 from .ir import Graph, GraphBuilder, Node, Replacement, Value, rewrite
+
+MOST_ADDED: Final = 1 << 24  # zeros: for large strides they could take all memory
 
 
 def even_phases(graph: Graph) -> Graph:
@@ -30,7 +35,8 @@ def even_phases(graph: Graph) -> Graph:
         first = 0 if op.channels_last else 2
         kernel = array.shape[first : first + rank]
         more = [-k % s for k, s in zip(kernel, op.strides, strict=True)]
-        if not any(more):
+        rest = array.size // (math.prod(kernel) or 1)
+        if not any(more) or rest * math.prod(map(add, kernel, more)) - array.size > MOST_ADDED:
             return None
         before, after = op.pads[:rank], op.pads[rank:]
         pads = (*before, *(p + m for p, m in zip(after, more, strict=True)))

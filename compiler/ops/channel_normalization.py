@@ -19,6 +19,7 @@ from .elementwise import call, wide
 from .normalization import check_float, inverse, mean_of, moments
 from .sampling import f32, special
 from .softmax import at_zero
+from .windows import check_most
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,7 @@ class LocalResponseNorm(Op):
         check_float(self, x)
         if self.size < 1:
             raise self.fail(f"the size is {self.size}")
+        check_most(self, "the size", (self.size,))
         _check_channels(self, x)
         return x
 

@@ -18,6 +18,7 @@ from planish.compiler.loop import te
 from .base import Op, assume, some_to_read
 from .sampling import f32
 from .shape import Movement, sizes
+from .windows import check_most
 
 Scalar = int | float | bool
 
@@ -49,6 +50,7 @@ class Pad(Movement):
             raise self.fail(f"there is no mode {self.mode}", hint="one of " + ", ".join(PAD_MODES))
         if not x.rank == len(self.before) == len(self.after):
             raise self.fail(f"{len(self.before)} and {len(self.after)} pads for {x}")
+        check_most(self, "the pads", (*self.before, *self.after))
         if value is not None and (value.dtype is not x.dtype or value.size != 1):
             raise self.fail(f"the value {value} is no number of {x.dtype}")
         if x.dtype is STRING and value is None and self.mode == "constant":

@@ -7,7 +7,7 @@ Along an axis of ``size`` elements, padded by ``begin`` and ``end``, window ``o`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from planish.compiler.loop import te
 from .base import Op
 
 Dim: TypeAlias = int | Expr
+MOST: Final = (1 << 31) - 1  # of an attribute: products of two, and a few sums, fit in 64 bits
 
 
 def type_of(x: te.Tensor) -> TensorType:
@@ -161,11 +162,22 @@ def check_geometry(op: Op, rank: int, **attributes: Sequence[Dim]) -> None:
         expected = 2 * rank if what == "pads" else rank
         if len(values) != expected:
             raise op.fail(f"{what} {tuple(values)} has {len(values)} numbers, not {expected}")
+        check_most(op, what, values)
         if what in ("pads", "output_padding"):
             continue
         for v in values:
             if isinstance(v, int) and v < 1:
                 raise op.fail(f"{what} {tuple(values)} must be at least 1")
+
+
+def check_most(op: Op, what: str, values: Sequence[Dim]) -> None:
+    """Check that numbers of elements are none that arithmetic on places cannot hold.
+
+    Errors: TypeCheckError naming the attribute.
+    """
+    for v in map(as_expr, values):
+        if isinstance(v, Const) and not -MOST <= v.value <= MOST:
+            raise op.fail(f"{what}: {v} is beyond {MOST}")
 
 
 def narrowed(x: te.Tensor, dtype: DType) -> te.Tensor:

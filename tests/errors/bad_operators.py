@@ -56,6 +56,12 @@ wrong("kernel_shape_of_other_weights", "Conv", "x w", IMAGE, {"w": f32(6, 4, 3, 
 wrong("unknown_padding", "Conv", "x w", IMAGE, {"w": f32(6, 4, 3, 3)}, auto_pad="SOME")
 wrong("groups_of_zero", "Conv", "x w", IMAGE, {"w": f32(6, 4, 3, 3)}, group=0)
 wrong("channels_of_a_transposed_convolution", "ConvTranspose", "x w", IMAGE, {"w": f32(3, 4, 3, 3)})
+wrong("dilation_that_no_place_can_hold", "Conv", "x w", IMAGE, {"w": f32(6, 4, 3, 3)},
+      dilations=[1 << 61, 1], pads=[1 << 61, 0, 1 << 61, 0])  # fmt: skip
+wrong("stride_of_a_window_that_no_place_can_hold", "MaxPool", "x", IMAGE,
+      kernel_shape=[3, 3], strides=[1, 1 << 31])  # fmt: skip
+wrong("channels_around_that_no_place_can_hold", "LRN", "x", IMAGE, size=(1 << 62) + 1)
+wrong("pads_that_no_place_can_hold", "Pad", "x p", IMAGE, {"p": i64(*(0, 0, 1 << 62, 0) * 2)})
 wrong("offsets_of_a_deformed_convolution", "DeformConv", "x w o", IMAGE,
       {"w": f32(6, 4, 3, 3), "o": f32(1, 17, 6, 6)})  # fmt: skip
 wrong("pooling_without_a_window", "MaxPool", "x", IMAGE)
