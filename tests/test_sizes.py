@@ -165,6 +165,33 @@ def test_slices_that_only_the_data_tells(given: tuple[int, ...], wanted: Any):
         np.testing.assert_array_equal(module(x, *arrays)[0], x[wanted])
 
 
+RANGE = "n (int64 a, int64 b, int64 c) => (int64[N] y) { y = Range(a, b, c) }"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ((-FAR - 1, FAR, FAR), [-FAR - 1, -1, FAR - 1]),
+        ((FAR, -FAR - 1, -FAR - 1), [FAR, -1]),
+        ((0, FAR, 1 << 62), [0, 1 << 62]),
+        ((5, 5, -1), []),
+        ((5, 4, 1), []),
+        ((5, 7, 1), [5, 6]),
+        ((5, 3, -3), [5]),
+        ((-FAR - 1, FAR, 1), "the number of elements of y is negative or too large"),
+        ((0, 5, 0), "a step is 0"),
+    ],
+)
+def test_ranges_that_only_the_data_tells(given: tuple[int, ...], wanted: Any):
+    """Distances that 64 bits hold without a sign only are none that wrapped around."""
+    module, arrays = read(RANGE), [np.array(v) for v in given]
+    if isinstance(wanted, str):
+        with pytest.raises(RuntimeFault, match=wanted):
+            module(*arrays)
+    else:
+        assert module(*arrays)[0].tolist() == wanted
+
+
 def test_open_dimensions_that_meet_are_equal():
     """Or fixed at 1; the error says so."""
     text = "n (float[N, H] x, float[N, M] z) => (float[N, K] y) { y = Add(x, z) }"

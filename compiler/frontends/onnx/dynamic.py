@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F64, I64
+from planish.compiler.dtypes import BOOL, F64, I64, U64
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
@@ -23,7 +23,7 @@ from planish.compiler.ops.elementwise import Add, Div, Max, Min, Mul, Sub
 from planish.compiler.ops.indexing import Gather, Slice
 from planish.compiler.ops.reduction import ReduceProd, ReduceSum
 from planish.compiler.ops.shape import Concat, Expand, Reshape, ShapeOf
-from planish.compiler.ops.unary import Ceil, Sign
+from planish.compiler.ops.unary import Ceil
 
 from .reader import NodeReader, Undecided, known_number
 
@@ -66,9 +66,17 @@ class Integers:
         return x if x.type.rank == 1 else self(Reshape((as_expr(self.length(x)),)), x)
 
     def count(self, start: Value, limit: Value, step: Value) -> Value:
-        """How many numbers there are from ``start`` to before ``limit`` by ``step``."""
-        most = self(Sub(), self(Add(), self(Sub(), limit, start), step), self(Sign(), step))
-        return self(Max(), self(Div(), most, step), 0)
+        """How many numbers there are from ``start`` to before ``limit`` by ``step``.
+
+        Their distance fits in 64 bits without a sign only; a count that doesn't is negative here.
+        """
+        down = self(Less(), step, 0)
+        low, high = self(Where(), down, limit, start), self(Where(), down, start, limit)
+        apart = self(Sub(), self(Cast(U64), high), self(Cast(U64), low))
+        one = self.r.constant(np.ones((), np.uint64))
+        by = self(Cast(U64), self(Where(), down, self(Sub(), 0, step), step))
+        more = self(Div(), self(Sub(), apart, one), by)
+        return self(Where(), self(Less(), low, high), self(Cast(I64), self(Add(), more, one)), 0)
 
     def some(self, axes: Value, rank: int) -> None:
         """End calls in which an axis is out of range."""
@@ -279,7 +287,7 @@ def numbers_between(r: NodeReader, start: Value, limit: Value, delta: Value) -> 
         count = i(Max(), count, 0)
     else:
         count = i.count(*(i.wide(v) for v in (start, limit, delta)))
-    size = r.symbol(count, "how many numbers there are")
+    size = r.symbol(count, "the number of elements")
     wide = dtype.computed
     steps = i(Cast(wide), i(Range(as_expr(0), as_expr(1), size)))
     start, delta = (v if wide is dtype else i(Cast(wide), v) for v in (start, delta))

@@ -135,7 +135,7 @@ def _floats(r: NodeReader, index: int) -> list[float] | Value:
 def _by_scales(r: NodeReader, old: Sequence[Expr], scales: Value) -> tuple[Dim, ...]:
     """The sizes that scales which are data give."""
     return tuple(
-        r.symbol(step(r, ResizedSize(d, k), scales), "a new size") for k, d in enumerate(old)
+        r.symbol(step(r, ResizedSize(d, k), scales), f"new size {k}") for k, d in enumerate(old)
     )
 
 
