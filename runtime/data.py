@@ -30,12 +30,22 @@ class OpenOutputs:
         return [slots[self.layout.symbol(k)] for k in range(len(self.names))]
 
     def take(self, results: list[Array], slots: array.array[int]) -> None:
-        """Put the outputs that the call has allocated into their places."""
+        """Put the outputs that the call has allocated into their places.
+
+        Errors: RuntimeFault for one without elements whose other sizes numpy cannot multiply.
+        """
         symbols = self.symbols(slots)
+        refused = ""
         for (k, port), shape in zip(self.open, self._shapes, strict=True):
             word = self.layout.output(k)
-            results[k] = owning(slots[word], shape(*symbols), port.dtype.storage.numpy)
+            sizes = shape(*symbols)
+            try:
+                results[k] = owning(slots[word], sizes, port.dtype.storage.numpy)
+            except ValueError:
+                refused = f"{port.name} would be of shape {list(sizes)}, which no array can have"
             slots[word] = 0
+        if refused:
+            raise RuntimeFault(refused, op=self.interface.name)
 
     def fail(
         self, failure: int, slots: array.array[int], cause: BaseException | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,9 +15,13 @@ from planish.compiler.texts import as_strings, holds_strings
 from .interface import Array, Interface, Port, describe, evaluator
 from .memory import LARGE
 
+if TYPE_CHECKING:
+    from planish.compiler.expr.nodes import Expr
+
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _PLANS_KEPT: Final = 1024
+_PLAIN: Final = (list, tuple, int, float, complex)  # what numpy makes arrays of numbers of
 
 
 # Shape (None: only the data tells it), dtype for numpy, bytes.
@@ -110,13 +114,11 @@ class Planner:
                     raise self._wrong_size(port, shape, d, expected)
         for constraint in interface.constraints:
             if not next(values):
-                from planish.compiler.expr.nodes import free_vars
-
                 raise TypeCheckError(
                     f"the sizes of the inputs do not fit: {constraint.condition} does not hold",
                     op=interface.name,
                     node="\n".join(filter(None, [constraint.node, self._bindings(symbols)])),
-                    hint=self._advice({v.name for v in free_vars(constraint.condition)}, symbols),
+                    hint=self._advice(constraint.condition, symbols),
                 )
         arena = int(next(values))
         outputs: list[Output] = []
@@ -159,12 +161,16 @@ class Planner:
             if name in names
         )
 
-    def _advice(self, names: Collection[str], symbols: tuple[int, ...]) -> str:
+    def _advice(self, condition: Expr, symbols: tuple[int, ...]) -> str:
         """Where sizes come from that do not fit, and what to do about one that spreads."""
+        from planish.compiler.expr.nodes import Eq, Var, free_vars
+
+        names = {v.name for v in free_vars(condition)}
         ones = [n for n, v in zip(self.interface.symbols, symbols, strict=True)
                 if n in names and v == 1]  # fmt: skip
         where = self._where(names)
-        if len(names) != 2 or not ones:
+        meet = isinstance(condition, Eq) and all(isinstance(c, Var) for c in condition.children)
+        if not meet or not ones:
             return where
         return (
             f"{where}; two open dimensions that meet are taken to be equal: where {ones[0]} is"
@@ -228,10 +234,11 @@ def fetch(value: Any, port: Port, module: str) -> Array:
 def _from_other(value: Any, port: Port, module: str) -> Array:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if not hasattr(value, "__dlpack__"):
+        plain = isinstance(value, _PLAIN) or hasattr(value, "__array__")
         raise TypeCheckError(
             f"the input {port.name} is a {kind}, not an array",
             op=module,
-            hint=f"the model declares {port}; numpy.asarray may do",
+            hint=f"the model declares {port}" + ("; numpy.asarray may do" if plain else ""),
         )
     try:
         return np.from_dlpack(value)

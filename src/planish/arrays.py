@@ -55,8 +55,19 @@ def _arrays(path: str | Path, data: IO[bytes]) -> dict[str, Array]:
     archive = np.load(data, allow_pickle=False)
     if isinstance(archive, np.ndarray):
         raise ParseError(f"{path} holds one array without a name", hint="use numpy.savez")
+    found = {}
     with archive:
-        return {name: archive[name] for name in archive.files}
+        for name in archive.files:
+            try:
+                found[name] = archive[name]
+            except ValueError as error:
+                if "allow_pickle" not in str(error):
+                    raise
+                raise ParseError(
+                    f"{path} holds Python objects as {name!r}, which are not read",
+                    hint="convert strings with .astype(str), other arrays to the model's dtype",
+                ) from error
+    return found
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:

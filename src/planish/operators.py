@@ -264,11 +264,11 @@ def _walk(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 def _support(domain: str, name: str, opsets: dict[str, int]) -> tuple[int | None, How, str]:
     """The form of an operator that a model means, what is done with it, and why nothing."""
     from planish.compiler.frontends.onnx.functions import schema as schema_of
-    from planish.compiler.frontends.onnx.reader import HANDLERS
+    from planish.compiler.frontends.onnx.reader import HANDLERS, UNDECLARED
 
-    if domain not in opsets:
+    opset = opsets.get(domain, UNDECLARED.get(domain))
+    if opset is None:
         return None, "missing", "the model does not say which opset it uses"
-    opset = opsets[domain]
     schema = schema_of(name, opset, domain)
     entry = HANDLERS.get((domain, name))
     if schema is None:

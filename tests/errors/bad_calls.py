@@ -51,6 +51,12 @@ def by_data() -> Module:
 
 
 @cache
+def shaped() -> Module:
+    """x [n, 16] in the shape k, which the call tells."""
+    return planish.compile(model(node("Reshape", "x k"), [floats("n", 16), ints(3)]))
+
+
+@cache
 def filled() -> Module:
     """Ones in the shape k, which the call tells."""
     return planish.compile(model(node("ConstantOfShape", "k"), [ints(3)]))
@@ -98,6 +104,8 @@ call("argument_of_another_shape", X[:, :15], K)
 call("sizes_that_two_inputs_have", X, np.ones(3, np.int64))
 call("condition_on_sizes", X[:1, :4], X[:2, :4], module=pair)
 call("elements_of_nothing", X[0, :0], K, module=gathering)
+call("sizes_of_nothing_that_no_array_can_have", X[:0], np.array([1 << 40, 1 << 40, 0]),
+     module=shaped)  # fmt: skip
 call("argument_too_large_for_memory", np.broadcast_to(np.float32(1), (1 << 50, 16)), VAST)
 run("missing_name", {"x": X})
 run("unknown_name", {"x": X, "k": K, "w": X})

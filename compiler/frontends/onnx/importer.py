@@ -41,7 +41,7 @@ from .branches import Parted, decide, part, settled
 from .control import CONTROL
 from .items import ITEMS, Item
 from .protos import DecodeError, check_node, load, sorted_nodes
-from .reader import HANDLERS, NodeReader, Undecided
+from .reader import HANDLERS, UNDECLARED, NodeReader, Undecided
 from .scopes import MAX_DEPTH, Frame, Scope, label_of, own_label
 from .tensors import MAX_BYTES, checked_shape, decode, dense, dtype_of, text
 
@@ -115,7 +115,10 @@ class Importer:
         wanted = [text(out.name, "an output's name") for out in graph.output]
         for k, name in enumerate(wanted):
             if name in wanted[:k]:
-                raise ImportModelError(f"two outputs are called {name!r}")
+                raise ImportModelError(
+                    f"two outputs are called {name!r}",
+                    hint="give one another name, by an Identity",
+                )
         results = self.run_nodes(graph.node, scope, wanted, "an output of the graph")
         outputs, names = [], []
         for out, name, value in zip(graph.output, wanted, results, strict=True):
@@ -209,7 +212,10 @@ class Importer:
         tensor = info.type.tensor_type
         dtype = dtype_of(tensor.elem_type, where)
         if not tensor.HasField("shape"):
-            raise ImportModelError(f"the rank of {where} is not given")
+            raise ImportModelError(
+                f"the rank of {where} is not given",
+                hint="declare its dimensions in the model; those that are open may have names",
+            )
         shape = [self.dimension(d, info.name, k) for k, d in enumerate(tensor.shape.dim)]
         checked_shape([int(d.value) for d in shape if isinstance(d, Const)], dtype.bytes, where)
         if len(shape) > 32:
@@ -381,10 +387,13 @@ class Importer:
         self, node: onnx.NodeProto, domain: str, inputs: list[Item | None], scope: Scope
     ) -> list[Item | None]:
         """An operator of ONNX: by its handler, or by the body that ONNX gives it."""
-        opset = scope.opsets.get(domain)
+        opset = scope.opsets.get(domain, UNDECLARED.get(domain))
         if opset is None:
             where = f"domain {domain!r}" if domain else "ONNX"
-            raise ImportModelError(f"the model does not say which opset of {where} it uses")
+            raise ImportModelError(
+                f"the model does not say which opset of {where} it uses",
+                hint=f"its opset_import must have one of the domain {domain!r}",
+            )
         schema = functions.schema(node.op_type, opset, domain)
         entry = HANDLERS.get((domain, node.op_type))
         withdrawn = schema is not None and schema.deprecated and entry is None

@@ -40,6 +40,9 @@ class Entry:
 
 HANDLERS: Final[dict[tuple[str, str], Entry]] = {}
 
+# What opset_import may leave out: the one version of a domain, for which ONNX Runtime doesn't ask.
+UNDECLARED: Final = {"com.microsoft": 1}
+
 
 def handles(op_type: str, *versions: int, domain: str = "") -> Callable[[Handler], Handler]:
     """Register a handler for an operator's versions."""
