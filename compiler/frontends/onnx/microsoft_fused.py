@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Final
+
 import numpy as np
 import onnx.defs
 
 from planish.compiler.dtypes import F32
 from planish.compiler.graph.ir import Value
-from planish.compiler.ops.activations import Gelu, Swish
-from planish.compiler.ops.elementwise import Add, Mul
+from planish.compiler.ops.activations import (
+    Clip,
+    Gelu,
+    HardSigmoid,
+    LeakyRelu,
+    Relu,
+    Sigmoid,
+    Swish,
+    Tanh,
+)
+from planish.compiler.ops.elementwise import Add, Mul, Unary
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.normalization import LayerNorm, RMSNorm
 from planish.compiler.ops.shape import Transpose
 
 from .elementwise import step
+from .indexing import gather_nd, trilu
 from .microsoft_quantized import MICROSOFT
+from .nn import conv_of, gemm_of
 from .normalization import stash_of
 from .reader import NodeReader, handles
+from .vision import grid_sample
 
 _OPSETS = range(1, onnx.defs.onnx_opset_version() + 1)
 
@@ -64,6 +79,50 @@ def fused_matmul(r: NodeReader) -> Value:
     if alpha == 1:
         return y
     return r.one(Mul(), y, r.constant(np.array(alpha, y.type.dtype.numpy)))
+
+
+_ACTIVATIONS: Final[dict[str, type[Unary]]] = {
+    "Relu": Relu,
+    "LeakyRelu": LeakyRelu,
+    "Sigmoid": Sigmoid,
+    "HardSigmoid": HardSigmoid,
+    "Tanh": Tanh,
+    "Clip": Clip,
+}
+
+
+def _activated(r: NodeReader, x: Value, numbers: list[float]) -> Value:
+    """What the activation that a node names, with its own numbers in their order, makes of x."""
+    name = r.attribute("activation", "")
+    if not name:
+        return x
+    if name not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise r.fail(f"activation {name} is not supported", hint=f"those that are: {known}")
+    kind = _ACTIVATIONS[name]
+    if len(numbers) > len(fields(kind)):
+        raise r.fail(f"activation {name} takes no {len(numbers)} numbers")
+    return r.one(kind(*numbers), x)
+
+
+@handles("FusedConv", 1, domain=MICROSOFT)
+def fused_conv(r: NodeReader) -> Value:
+    """A convolution, plus a fourth input, then an activation."""
+    y, more = conv_of(r), r.optional(3)
+    if more is not None:
+        y = step(r, Add(), y, more)
+    return _activated(r, y, [float(v) for v in r.attribute("activation_params", ())])
+
+
+@handles("FusedGemm", 1, domain=MICROSOFT)
+def fused_gemm(r: NodeReader) -> Value:
+    """Gemm, then an activation."""
+    given = [r.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
+    return _activated(r, gemm_of(r, 13), [float(v) for v in given if v is not None])
+
+
+for _name, _handler in (("GatherND", gather_nd), ("GridSample", grid_sample), ("Trilu", trilu)):
+    handles(_name, 1, domain=MICROSOFT)(_handler)  # as they were before ONNX had them
 
 
 def _sum(r: NodeReader, bias: int) -> Value:

@@ -110,6 +110,11 @@ def weights_kernel(r: NodeReader, w: TensorType) -> tuple[Expr, ...]:
 @handles("Conv", 1, 11, 22)
 def conv(r: NodeReader) -> Value:
     """All versions alike."""
+    return conv_of(r)
+
+
+def conv_of(r: NodeReader) -> Value:
+    """The sum of products, of the first three inputs."""
     x, w, b = r.input(0), r.input(1), r.optional(2)
     g = geometry(r, x.type.shape[2:], weights_kernel(r, w.type))
     return r.one(Conv(g.strides, g.dilations, g.pads, int(r.attribute("group", 1))), x, w, b)
@@ -274,8 +279,13 @@ def product(r: NodeReader, a: Value, b: Value, multiply: Callable[[Value, Value]
 @handles("Gemm", 1, 6, 7, 9, 11, 13)
 def gemm(r: NodeReader) -> Value:
     """alpha * A B + beta * C; C broadcasts where asked before version 7, may lack since 11."""
+    return gemm_of(r, r.version)
+
+
+def gemm_of(r: NodeReader, version: int) -> Value:
+    """Gemm as it is in a version of ONNX's."""
     a, b = r.input(0), r.input(1)
-    c = r.input(2) if r.version < 11 else r.optional(2)
+    c = r.input(2) if version < 11 else r.optional(2)
     alpha, beta = float(r.attribute("alpha", 1.0)), float(r.attribute("beta", 1.0))
     op = MatMul(bool(r.attribute("transA", 0)), bool(r.attribute("transB", 0)))
     if a.type.rank != 2 or b.type.rank != 2:
@@ -283,7 +293,7 @@ def gemm(r: NodeReader) -> Value:
     if c is None and alpha == 1:
         return r.one(op, a, b)
     y = step(r, op, a, b)
-    if r.version < 7 and not r.attribute("broadcast", 0) and c is not None:
+    if version < 7 and not r.attribute("broadcast", 0) and c is not None:
         if c.type.rank != 2:
             raise r.fail(f"C {c!r} has not the shape {y.type}, and broadcast is 0")
         for d, e in zip(c.type.shape, y.type.shape, strict=True):

@@ -164,6 +164,45 @@ def test_fused_matmul(flips: dict[str, int], batches: dict[str, int]) -> None:
     compared("FusedMatMul", "a b", {"a": a, "b": b}, alpha=0.5, **flips, **batches)
 
 
+@pytest.mark.parametrize(
+    "activation",
+    [
+        {"activation": "Relu"},
+        {"activation": "LeakyRelu", "activation_params": [0.125]},
+        {"activation": "HardSigmoid", "activation_params": [0.25, 0.5]},
+        {"activation": "Clip", "activation_params": [-0.5, 0.75]},
+    ],
+)
+def test_fused_conv(activation: dict[str, Any]) -> None:
+    given = {"x": f32(1, 4, 5, 5), "w": f32(6, 2, 3, 3), "b": f32(6)}
+    sizes: dict[str, Any] = {"group": 2, "pads": [1] * 4}
+    compared("FusedConv", "x w b", given, constants="w b", **sizes, **activation)
+    if activation["activation"] == "Relu":
+        given["z"] = f32(1, 6, 5, 5)
+        compared("FusedConv", "x w b z", given, constants="w b", **sizes, **activation)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [{"activation": "Tanh"}, {"activation": "LeakyRelu", "activation_alpha": 0.125}],
+)
+def test_fused_gemm(activation: dict[str, Any]) -> None:
+    given = {"x": f32(3, 4), "w": f32(5, 4), "b": f32(5)}
+    compared("FusedGemm", "x w b", given, transB=1, alpha=0.5, beta=2.0, **activation)
+
+
+def test_an_unknown_activation_is_named() -> None:
+    given = {"x": f32(3, 4), "w": f32(4, 5)}
+    with pytest.raises(PlanishError, match="activation Frob is not supported"):
+        import_model(model("FusedGemm", "x w", given, activation="Frob"))
+
+
+def test_operators_that_came_into_onnx() -> None:
+    compared("Trilu", "x", {"x": f32(3, 4)}, upper=0)
+    compared("GatherND", "x k", {"x": f32(3, 4), "k": np.array([[2], [0]])}, constants="k")
+    compared("GridSample", "x k", {"x": f32(1, 2, 4, 5), "k": f32(1, 3, 3, 2)}, mode="bicubic")
+
+
 X = {"x": f32(2, 3, 8), "skip": f32(2, 3, 8, low=-1.0), "g": f32(8), "beta": f32(8), "b": f32(8)}
 
 
