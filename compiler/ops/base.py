@@ -25,6 +25,7 @@ from planish.compiler.expr.nodes import (
     any_of,
     as_expr,
     eq,
+    free_vars,
     le,
     substitute,
 )
@@ -156,6 +157,12 @@ class Op:
         if not -rank <= axis < rank:
             raise self.fail(f"axis {axis} is out of range for rank {rank}")
         return axis % rank if rank else 0
+
+
+def fixing(size: Expr) -> str | None:
+    """What to do about a size that must be known, if the model's dimensions can tell it."""
+    names = " ".join(f"--dim {v.name}=1" for v in free_vars(size))
+    return f"compile with, say, {names}" if names else None
 
 
 def _replaced(value: Any, values: Mapping[Var, Expr]) -> Any:

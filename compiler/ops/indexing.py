@@ -18,7 +18,7 @@ from planish.compiler.expr.sizes import at_least, normal, numbers
 from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop import te
 
-from .base import Op, assume, some_to_read
+from .base import Op, assume, fixing, some_to_read
 from .sampling import bools, f32, ints
 from .shape import Movement, sizes
 
@@ -238,7 +238,9 @@ class GatherND(_Gathering):
             raise self.fail(f"{b} batch dimensions of {x} and indices {indices}")
         length = indices.shape[-1]
         if not isinstance(length, Const):
-            raise self.fail(f"the length {length} of the index tuples is not known")
+            raise self.fail(
+                f"the length {length} of the index tuples is not known", hint=fixing(length)
+            )
         if not 1 <= length.value <= x.rank - b:
             raise self.fail(f"index tuples of {length} for {x} and {b} batch dimensions")
         batch = [

@@ -15,7 +15,7 @@ from planish.compiler.expr.sizes import at_least, numbers
 from planish.compiler.graph.ir import Array, TensorType, unify
 from planish.compiler.loop.ir import Function, Stmt, seq
 
-from .base import Op, assume
+from .base import Op, assume, fixing
 from .indexing import wrapped
 from .sampling import bools, f32, ints, special
 from .steps import Elements, Routine
@@ -181,7 +181,9 @@ class ScatterND(_Scatter):
             raise self.fail("indices are a scalar")
         length = indices.shape[-1]
         if not isinstance(length, Const):
-            raise self.fail(f"the length {length} of the index tuples is not known")
+            raise self.fail(
+                f"the length {length} of the index tuples is not known", hint=fixing(length)
+            )
         if not 1 <= length.value <= x.rank:
             raise self.fail(f"index tuples of {length} for {x}")
         wanted = (*indices.shape[:-1], *x.shape[int(length.value) :])

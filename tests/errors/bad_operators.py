@@ -62,6 +62,9 @@ wrong("stride_of_a_window_that_no_place_can_hold", "MaxPool", "x", IMAGE,
       kernel_shape=[3, 3], strides=[1, 1 << 31])  # fmt: skip
 wrong("channels_around_that_no_place_can_hold", "LRN", "x", IMAGE, size=(1 << 62) + 1)
 wrong("pads_that_no_place_can_hold", "Pad", "x p", IMAGE, {"p": i64(*(0, 0, 1 << 62, 0) * 2)})
+wrong("open_length_of_index_tuples", "GatherND", "x k", [floats(4, 4), ints(2, "r")])
+wrong("sizes_that_no_array_can_have", "Reshape", "x s", [floats(1, "n")],
+      {"s": i64(1 << 32, 1 << 32, 0)}, allowzero=1)  # fmt: skip
 wrong("offsets_of_a_deformed_convolution", "DeformConv", "x w o", IMAGE,
       {"w": f32(6, 4, 3, 3), "o": f32(1, 17, 6, 6)})  # fmt: skip
 wrong("pooling_without_a_window", "MaxPool", "x", IMAGE)

@@ -8,6 +8,7 @@ from ONNX.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,6 @@ import onnx.defs
 from planish.compiler.dtypes import I64
 from planish.compiler.errors import ImportModelError, PlanishError, TypeCheckError
 from planish.compiler.expr.nodes import Const, Expr, Var, const
-from planish.compiler.expr.sizes import number, volume
 from planish.compiler.graph.ir import (
     Array,
     Graph,
@@ -379,8 +379,9 @@ class Importer:
             self.bind(name, value, scope)
 
     def check_size(self, value: Value) -> None:
-        count = number(volume(value.type.shape))
-        if count is not None and count * value.type.dtype.bytes > MAX_BYTES:
+        # Of no elements too: numpy and the passes multiply parts of a shape.
+        known = math.prod(int(d.value) or 1 for d in value.type.shape if isinstance(d, Const))
+        if known * value.type.dtype.bytes > MAX_BYTES:
             raise ImportModelError(f"{value!r} is larger than any memory")
 
     def apply(
