@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F64, I64
+from planish.compiler.dtypes import BOOL, F64, I64, U64
 from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.base import Op
@@ -69,6 +69,20 @@ class Integers:
         """How many numbers there are from ``start`` to before ``limit`` by ``step``."""
         most = self(Sub(), self(Add(), self(Sub(), limit, start), step), self(Sign(), step))
         return self(Max(), self(Div(), most, step), 0)
+
+    def count_of_any(self, start: Value, limit: Value, step: Value) -> Value:
+        """The same for any integers: what is between two may be more than fits."""
+        back = self(Less(), step, 0)
+        start, limit = self(Where(), back, limit, start), self(Where(), back, start, limit)
+        step = self(Where(), back, self(Sub(), 0, step), step)
+        # As unsigned numbers the distance fits, and the amount of the least integer does.
+        low, high, by = (self(Cast(U64), v) for v in (start, limit, step))
+        one = self.r.constant(np.array(1, np.uint64))
+        most = self.r.constant(np.array(_MOST, np.uint64))
+        whole = self(Div(), self(Sub(), self(Sub(), high, low), one), self(Max(), by, one))
+        count = self(Add(), self(Cast(I64), self(Min(), whole, most)), 1)
+        # One more than the greatest integer is negative: no size, as it should be.
+        return self(Where(), self(Less(), start, limit), count, 0)
 
     def some(self, axes: Value, rank: int) -> None:
         """End calls in which an axis is out of range."""
@@ -278,7 +292,7 @@ def numbers_between(r: NodeReader, start: Value, limit: Value, delta: Value) -> 
         count = i(Cast(I64), i(Ceil(), i(Div(), i(Sub(), b, a), d)))
         count = i(Max(), count, 0)
     else:
-        count = i.count(*(i.wide(v) for v in (start, limit, delta)))
+        count = i.count_of_any(*(i.wide(v) for v in (start, limit, delta)))
     size = r.symbol(count, "how many numbers there are")
     wide = dtype.computed
     steps = i(Cast(wide), i(Range(as_expr(0), as_expr(1), size)))
