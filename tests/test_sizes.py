@@ -210,3 +210,13 @@ def test_shapes_that_no_array_has() -> None:
     text = "n (float[N, 0, 1] x, float[1, 0, M] z) => (float[N, K, M] y) { y = Add(x, z) }"
     with pytest.raises(TypeCheckError, match="that is larger than any array"):
         read(text)(np.empty((far, 0, 1), np.float32), np.empty((1, 0, far), np.float32))
+
+
+@pytest.mark.parametrize("size", [5, 1 << 50, FAR])
+def test_a_part_as_large_as_one_likes(size: int) -> None:
+    text = f"""n (float[N] x, int64 s) => (float[C] y) {{
+      zero = Constant <value_int = 0> () big = Constant <value_int = {size}> ()
+      a = SplitToSequence(x, s) b = SplitToSequence(x, big)
+      p = SequenceAt(a, zero) q = SequenceAt(b, zero) y = Concat <axis = 0> (p, q)
+    }}"""
+    assert read(text)(ones(3), np.array(size))[0].shape == (6,)
