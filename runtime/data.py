@@ -7,10 +7,11 @@ from typing import Final, NoReturn
 
 import numpy as np
 
+from planish.compiler.dtypes import I64
 from planish.compiler.errors import PlanishError, RuntimeFault
 
 from .interface import Array, Interface, evaluator
-from .memory import free, owning
+from .memory import free, owning, spread
 
 NOT_YET: Final[Array] = np.empty(0, np.uint8)  # stands for an output that a call allocates
 
@@ -32,20 +33,30 @@ class OpenOutputs:
     def take(self, results: list[Array], slots: array.array[int]) -> None:
         """Put the outputs that the call has allocated into their places.
 
-        Errors: RuntimeFault for one without elements whose other sizes numpy cannot multiply.
+        Errors: RuntimeFault for one without elements whose other dimensions no array can have.
         """
         symbols = self.symbols(slots)
-        refused = ""
-        for (k, port), shape in zip(self.open, self._shapes, strict=True):
+        shapes = [shape(*symbols) for shape in self._shapes]
+        for (_, port), shape in zip(self.open, shapes, strict=True):
+            if spread(shape, port.dtype.storage.bytes) > I64.max:
+                self._free(slots)
+                raise RuntimeFault(
+                    f"the output {port} would be {list(shape)}: that is larger than any array",
+                    op=self.interface.name,
+                )
+        for (k, port), shape in zip(self.open, shapes, strict=True):
             word = self.layout.output(k)
-            sizes = shape(*symbols)
-            try:
-                results[k] = owning(slots[word], sizes, port.dtype.storage.numpy)
-            except ValueError:
-                refused = f"{port.name} would be of shape {list(sizes)}, which no array can have"
+            results[k] = owning(slots[word], shape, port.dtype.storage.numpy)
             slots[word] = 0
-        if refused:
-            raise RuntimeFault(refused, op=self.interface.name)
+
+    def _free(self, slots: array.array[int]) -> None:
+        """Free what a call has left."""
+        words = [self.layout.heap_word(k) for k in range(self.layout.heap)]
+        for word in (*words, *(self.layout.output(k) for k, _ in self.open)):
+            free(slots[word])
+            slots[word] = 0
+        for word in words:
+            slots[word + 1] = 0
 
     def fail(
         self, failure: int, slots: array.array[int], cause: BaseException | None = None
@@ -56,12 +67,7 @@ class OpenOutputs:
 
         Errors: RuntimeFault; what is no error, as an interruption, is raised as it is.
         """
-        words = [self.layout.heap_word(k) for k in range(self.layout.heap)]
-        for word in (*words, *(self.layout.output(k) for k, _ in self.open)):
-            free(slots[word])
-            slots[word] = 0
-        for word in words:
-            slots[word + 1] = 0
+        self._free(slots)
         found = self.interface.failures[failure]
         if cause is not None:
             if not isinstance(cause, Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -84,6 +84,11 @@ class _Allocated:
 
     def __del__(self) -> None:
         _free(self._address)
+
+
+def spread(shape: Iterable[int], itemsize: int) -> int:
+    """The bytes of an array if none of its dimensions were 0: what numpy asks to fit 63 bits."""
+    return math.prod((max(d, 1) for d in shape), start=itemsize)
 
 
 def owning(address: int, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from planish.compiler.calling import MOST_BYTES
-from planish.compiler.dtypes import STRING
+from planish.compiler.dtypes import I64, STRING
 from planish.compiler.errors import RuntimeFault, TypeCheckError
 from planish.compiler.texts import as_strings, holds_strings
 
 from .interface import Array, Interface, Port, describe, evaluator
-from .memory import LARGE
+from .memory import LARGE, spread
 
 if TYPE_CHECKING:
     from planish.compiler.expr.nodes import Expr
@@ -136,6 +136,12 @@ class Planner:
             size = port.dtype.bytes
             for d in shape:
                 size *= d
+            if spread(shape, port.dtype.storage.bytes) > I64.max:
+                raise TypeCheckError(
+                    f"the output {port} would be {list(shape)}: that is larger than any array",
+                    op=interface.name,
+                    node=self._bindings(symbols),
+                )
             outputs.append((shape, port.dtype.storage.numpy, size))
         total = arena + sum(size for _, _, size in outputs)
         if arena < 0 or total > MOST_BYTES:

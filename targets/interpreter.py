@@ -265,7 +265,8 @@ class _Call:
     def allocate(self, step: Allocate) -> None:
         shape = self.values(step.shape)
         count = prod(shape) * step.itemsize
-        if min(shape, default=0) < 0 or count > MOST_BYTES:
+        spread = prod(max(d, 1) for d in shape) * step.itemsize
+        if min(shape, default=0) < 0 or count > MOST_BYTES or spread > I64.max:
             raise _Ended(step.failure)
         k = step.place.index
         is_output = step.place.kind == "output"

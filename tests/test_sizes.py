@@ -120,10 +120,10 @@ def test_loops_are_not_entered():
 # ------------------------------------------------------------------------------ sizes in the data
 
 
-def read(text: str, **dims: int) -> Module:
+def read(text: str, target: str = "llvm", **dims: int) -> Module:
     """The module of a graph in ONNX's text form."""
     head = '<ir_version: 8, opset_import: ["": 17]>\n'
-    return planish.compile(onnx.parser.parse_model(head + text), dims=dims, logs=[])
+    return planish.compile(onnx.parser.parse_model(head + text), target, dims, logs=[])
 
 
 @pytest.mark.parametrize(
@@ -198,3 +198,52 @@ def test_open_dimensions_that_meet_are_equal():
     with pytest.raises(TypeCheckError, match="where M is always 1, compile with --dim M=1"):
         read(text)(ones(2, 3), ones(2, 1))
     assert read(text, M=1)(ones(2, 3), ones(2, 1))[0].tolist() == [[2, 2, 2]] * 2
+
+
+WRAPPED = ((1 << 24) + 16, (1 << 40) - (1 << 20) + 1)  # 2 to the 64th and 16 more: in 64 bits 16
+UNFIT = r"shape\[0\] \* shape\[1\] == N does not hold"
+RESHAPED = "Reshape <allowzero = 1> (x, s)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "sizes", "wanted"),
+    [
+        (f"y = {RESHAPED}", 0, (1 << 32, 1 << 32), UNFIT),
+        (f"y = {RESHAPED}", 16, WRAPPED, UNFIT),
+        (f"r = {RESHAPED} y = Gather(r, i)", 16, WRAPPED, UNFIT),
+        ("y = Expand(x, s)", 1, (1 << 46, 0), None),
+        ("y = ConstantOfShape(s)", 1, (0, 1 << 46), None),
+    ],
+)
+@pytest.mark.parametrize("target", ["llvm", "interpreter"])
+def test_products_of_sizes_that_do_not_fit(
+    nodes: str, count: int, sizes: tuple[int, int], wanted: str | None, target: str
+) -> None:
+    text = f"n (float[N] x, int64[2] s, int64[1] i) => (float[C, D] y) {{ {nodes} }}"
+    built, x = read(text, target=target), np.ones(count, np.float32)
+    if wanted is None:
+        assert built(x, np.array(sizes), np.array([99]))[0].shape == sizes
+        return
+    with pytest.raises(RuntimeFault, match=wanted):
+        built(x, np.array(sizes), np.array([99]))
+
+
+def test_shapes_that_no_array_has() -> None:
+    """numpy has none whose dimensions other than 0 have too large a product."""
+    far = 1 << 34
+    text = f"n (float[N] x, int64[3] s) => (float[C, D, E] y) {{ y = {RESHAPED} }}"
+    with pytest.raises(RuntimeFault, match="that is larger than any array"):
+        read(text)(ones(0), np.array([0, far, far]))
+    text = "n (float[N, 0, 1] x, float[1, 0, M] z) => (float[N, K, M] y) { y = Add(x, z) }"
+    with pytest.raises(TypeCheckError, match="that is larger than any array"):
+        read(text)(np.empty((far, 0, 1), np.float32), np.empty((1, 0, far), np.float32))
+
+
+@pytest.mark.parametrize("size", [5, 1 << 50, FAR])
+def test_a_part_as_large_as_one_likes(size: int) -> None:
+    text = f"""n (float[N] x, int64 s) => (float[C] y) {{
+      zero = Constant <value_int = 0> () big = Constant <value_int = {size}> ()
+      a = SplitToSequence(x, s) b = SplitToSequence(x, big)
+      p = SequenceAt(a, zero) q = SequenceAt(b, zero) y = Concat <axis = 0> (p, q)
+    }}"""
+    assert read(text)(ones(3), np.array(size))[0].shape == (6,)

@@ -90,7 +90,7 @@ class _Common:
         self.names = Names(graph)
         self.bound: dict[Var, None] = {}
         self.heap = 0
-        self.failures: list[Failure] = []
+        self.failures: dict[Failure, int] = {}
         self.hosts: list[HostFunction] = []
         self.conditions: dict[Expr, str] = {}  # of kernels, to check before the call: for a node
 
@@ -102,9 +102,7 @@ class _Common:
     def failure(self, message: str, origin: str = "", about: Iterable[Expr] = ()) -> int:
         """The index of a failure; ``about``: whose symbols tell what is wrong."""
         found = Failure(message, origin, self.names.about(n.free_vars(*about)))
-        if found not in self.failures:
-            self.failures.append(found)
-        return self.failures.index(found)
+        return self.failures.setdefault(found, len(self.failures))
 
     def is_given(self, *sizes: Expr) -> bool:
         """Whether sizes are known as soon as the inputs' shapes are."""
@@ -138,6 +136,7 @@ class _Assembly:
         self.is_choice = is_choice
         self.singles: dict[Var, Value] = {}  # whether a size is 1
         self._source: dict[Value, Value] = {}  # what a view is a view of
+        self._conditions: tuple[dict[Var, int], dict[int, list[Expr]]] | None = None
 
     def program(self) -> Program:
         graph, common, reasons = self.graph, self.common, self.graph.reasons
@@ -186,8 +185,11 @@ class _Assembly:
         work += copies
         places, last, arena_bytes, scratch = self._places(work, outputs)
         steps: list[AnyStep] = list(self._checks())
+        done: dict[int, list[Value]] = {}  # what is read last by each piece of work
+        for v, k in last.items():
+            done.setdefault(k, []).append(v)
         for k, (w, s) in enumerate(zip(work, scratch, strict=True)):
-            steps += self._around(w, s, k, places, last)
+            steps += self._around(w, s, places, done.get(k, ()))
         return tuple(steps), arena_bytes
 
     # ------------------------------------------------------------------------------ other graphs
@@ -340,11 +342,13 @@ class _Assembly:
         self,
         work: Work,
         scratch: Place,
-        index: int,
         places: Mapping[Value, Place],
-        last: Mapping[Value, int],
+        done: Iterable[Value],
     ) -> Iterator[AnyStep]:
-        """The steps of a piece of work, and those that allocate before it and release after it."""
+        """The steps of a piece of work, and those that allocate before it and release after it.
+
+        Nothing after it reads what is ``done``.
+        """
         for condition in work.conditions if isinstance(work, Call) else ():
             yield self._check(condition, work.origin[0])
         for v in work.outputs:
@@ -375,8 +379,8 @@ class _Assembly:
                 yield from self._checks(op.binds)
         if scratch.kind == "heap":
             yield Release(scratch.index)
-        for v, k in last.items():
-            if k == index and places[v].kind == "heap":
+        for v in done:
+            if places[v].kind == "heap":
                 yield Release(places[v].index)
 
     def _allocates(self, v: Value, place: Place) -> bool:
@@ -426,13 +430,22 @@ class _Assembly:
 
         None: when the graph begins.
         """
-        at = {v: k for k, node in enumerate(self.graph.nodes) for v in node.op.binds}
+        if self._conditions is None:
+            self._conditions = self._conditions_by_binding()
+        at, conditions = self._conditions
         newest = max((at[v] for v in new or ()), default=-1)
+        for condition in conditions.get(newest, ()):
+            yield self._check(condition, self.graph.reasons.get(condition, ""))
+
+    def _conditions_by_binding(self) -> tuple[dict[Var, int], dict[int, list[Expr]]]:
+        """The node that binds each symbol, by number, and the conditions that each decides."""
+        at = {v: k for k, node in enumerate(self.graph.nodes) for v in node.op.binds}
+        found: dict[int, list[Expr]] = {}
         for condition in self.graph.constraints:
-            if self.common.is_given(condition):
-                continue  # checked before the call
-            if max((at.get(v, -1) for v in n.free_vars(condition)), default=-1) == newest:
-                yield self._check(condition, self.graph.reasons.get(condition, ""))
+            if not self.common.is_given(condition):  # else it is checked before the call
+                newest = max((at.get(v, -1) for v in n.free_vars(condition)), default=-1)
+                found.setdefault(newest, []).append(condition)
+        return at, found
 
     def _check(self, condition: Expr, origin: str = "") -> Check:
         shown = self.common.names.shown(condition)

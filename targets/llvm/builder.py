@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from .values import Val
+
+Loaded: TypeAlias = "tuple[tuple[Val, ...], Val]"
 
 
 @dataclass(slots=True)
@@ -21,7 +24,8 @@ class Level:
     label: str
     lines: list[str] = field(default_factory=list)
     cache: dict[Hashable, str] = field(default_factory=dict)
-    loaded: dict[tuple[Hashable, ...], Val] = field(default_factory=dict)  # the buffer's name first
+    # What was loaded, and under which guards; the buffer's name stands first.
+    loaded: dict[tuple[Hashable, ...], list[Loaded]] = field(default_factory=dict)
 
 
 class Builder:

@@ -13,7 +13,7 @@ has elements at all is tested here, and for stores in ``blocks``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -26,7 +26,7 @@ from planish.compiler.expr.linear import linear
 from planish.compiler.expr.nodes import Const, Expr, Load, Mul, Var
 from planish.compiler.loop.ir import Buffer
 
-from .builder import Builder
+from .builder import Builder, Loaded
 from .expressions import Expressions, Scope, free
 from .isa import Isa
 from .registers import Registers
@@ -175,7 +175,7 @@ class Memory(Expressions):
         if (known := self._loaded(now, guards)) is not None:
             return known
         out = self._load(buffer, e, guards)
-        self.b.level.loaded[*now, guards] = out
+        self._keep(now, guards, out)
         return out
 
     def _needed(self, buffer: Buffer, e: Load) -> tuple[Val, ...]:
@@ -185,12 +185,36 @@ class Memory(Expressions):
 
     def _loaded(self, key: tuple[Hashable, ...], guards: tuple[Val, ...]) -> Val | None:
         """What was loaded already, under the same guards or fewer."""
-        for k in range(len(guards) + 1):
-            under = (*key, guards[:k])
-            for level in self.b.levels:
-                if (known := level.loaded.get(under)) is not None:
-                    return known
-        return None
+        best: Loaded | None = None
+        for level in self.b.levels:
+            for found in level.loaded.get(key, ()):
+                fewer = len(found[0])
+                if guards[:fewer] == found[0] and (best is None or fewer < len(best[0])):
+                    best = found
+        return best and best[1]
+
+    def _keep(self, key: tuple[Hashable, ...], guards: tuple[Val, ...], out: Val) -> None:
+        """Have ``_loaded`` find a value."""
+        self.b.level.loaded.setdefault(key, []).append((guards, out))
+
+    def all_of(self, conditions: Iterable[Val]) -> Val | None:
+        """Whether all hold, or None if there are none.
+
+        Loads have the guards of those before them and more, and share what is known of those.
+        """
+        out: Val | None = None
+        for c in conditions:
+            text = "" if out is None else f"and {out.typed}, {c.text}"
+            out = c if out is None else Val(self.b.once(self.b.depth, text), BOOL, c.lanes)
+        return out
+
+    def guarded_pointer(self, pointer: str, guards: Iterable[Val], size: int) -> str:
+        """Where to load ``size`` bytes: from zeros where not every guard holds for some lane."""
+        some = [Val(self._any(g), BOOL) for g in guards if not holds_first(g)]
+        if (test := self.all_of(some)) is None:
+            return pointer
+        zeros = self.b.module.zeros(size)
+        return self.b.emit(f"select {test.typed}, ptr {pointer}, ptr {zeros}")
 
     def _load(self, buffer: Buffer, e: Load, guards: tuple[Val, ...]) -> Val:
         if self.scope.lanes and self._data_dependent(e) and self._lanes_differ(e.indices):
@@ -207,7 +231,7 @@ class Memory(Expressions):
             some, _ = self.integer(n.lt(0, buffer.elements))
             more = (*guards, Val(some, BOOL))
         out = self._load_at(buffer, self._at(buffer.name, access), lanes, more)
-        self.b.level.loaded[*key, guards] = out
+        self._keep(key, guards, out)
         return out
 
     def _data_dependent(self, e: Load) -> bool:
@@ -225,13 +249,9 @@ class Memory(Expressions):
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         align = buffer.dtype.alignment
         t = lanes_type(element, lanes)
-        mask: Val | None = None
-        for g in guards:
-            if g.lanes and lanes:
-                mask = g if mask is None else self.binary(n.And, mask, g)
-            elif not holds_first(g):
-                zeros = self.b.module.zeros(size * max(1, lanes))
-                pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {zeros}")
+        mask = self.all_of(g for g in guards if g.lanes and lanes)
+        others = (g for g in guards if not (g.lanes and lanes))
+        pointer = self.guarded_pointer(pointer, others, size * max(1, lanes))
         if mask is not None:
             name = f"llvm.masked.load.{type_suffix(element, lanes)}.p0"
             self.b.module.declare(name, t, "ptr", f"<{lanes} x i1>", t)

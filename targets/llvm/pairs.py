@@ -13,7 +13,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Add, Cast, Expr, Load, Mul
 
 from .memory import Access, Memory
-from .values import Val, holds_first, lanes_type, scalar_type, type_suffix
+from .values import Val, lanes_type, scalar_type, type_suffix
 
 _NARROW: tuple[DType, ...] = (I8, U8, I16)
 _Two: TypeAlias = tuple[Load, Load]
@@ -72,23 +72,17 @@ class Pairs(Memory):
         if found is None:
             found = self._load_pair(buffer.dtype, self._at(buffer.name, access), count, guards)
             found = self.convert(found, I16)
-            self.b.level.loaded[*key, guards] = found
+            self._keep(key, guards, found)
         return found
 
     def _load_pair(self, dtype: DType, pointer: str, count: int, guards: tuple[Val, ...]) -> Val:
-        element, masks = scalar_type(dtype), []
-        for g in guards:
-            if g.lanes and count > 2:
-                masks.append(self._doubled(g))
-            elif not holds_first(g):
-                zeros = self.b.module.zeros(dtype.bytes * count)
-                pointer = self.b.emit(f"select i1 {self._any(g)}, ptr {pointer}, ptr {zeros}")
+        element = scalar_type(dtype)
+        mask = self.all_of(self._doubled(g) for g in guards if g.lanes and count > 2)
+        others = (g for g in guards if not (g.lanes and count > 2))
+        pointer = self.guarded_pointer(pointer, others, dtype.bytes * count)
         t, align = lanes_type(element, count), dtype.alignment
-        if not masks:
+        if mask is None:
             return Val(self.b.emit(f"load {t}, ptr {pointer}, align {align}"), dtype, count)
-        mask = masks[0]
-        for m in masks[1:]:
-            mask = self.binary(n.And, mask, m)
         name = f"llvm.masked.load.{type_suffix(element, count)}.p0"
         self.b.module.declare(name, t, "ptr", f"<{count} x i1>", t)
         text = f"call {t} @{name}(ptr align {align} {pointer}, {mask.typed}, {t} zeroinitializer)"

@@ -1,6 +1,7 @@
 """Integer arithmetic of entry points: sizes, offsets and conditions over symbols.
 
-As in Python, except that a division by zero gives zero, since a trap would take the process down.
+As in Python, except that a division by zero, or one whose quotient does not fit, gives zero, since
+a trap would take the process down.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class ScalarCode:
         self.symbols, self.checked = symbols, checked
         self.lines: list[str] = []
         self.overflows: list[str] = []
+        self._overflow_of: dict[Expr, str] = {}
         self._values: dict[Expr, str] = {}
         self._slots: dict[int, str] = {}
         self._count = 0
@@ -76,6 +78,22 @@ class ScalarCode:
                 self._values[e] = self._value(e)
         return self._values[root]
 
+    def holds(self, condition: Expr) -> str:
+        """A bit that is set if a condition holds, and no number that it is about was too large.
+
+        Of several conditions one of which is enough, one of whose numbers all fit has to hold.
+        """
+        match condition:
+            case n.And(x, y):
+                return self.emit(f"and i1 {self.holds(x)}, {self.holds(y)}")
+            case n.Or(x, y):
+                return self.emit(f"or i1 {self.holds(x)}, {self.holds(y)}")
+        bit = self.value(condition)
+        for e in walk(condition):
+            if e in self._overflow_of:
+                bit = self.emit(f"select i1 {self._overflow_of[e]}, i1 false, i1 {bit}")
+        return bit
+
     def _value(self, e: Expr) -> str:
         if e.dtype not in (I64, BOOL):
             raise CodegenError(f"a size may not be {e.dtype}", op="entry", node=str(e))
@@ -103,7 +121,9 @@ class ScalarCode:
             case n.Cast():
                 return self.emit(f"icmp ne i64 {kids[0]}, 0")
             case n.Add() | n.Sub() | n.Mul() if self.checked:
-                return self.exact(type(e).__name__.lower(), *kids)
+                found = self.exact(type(e).__name__.lower(), *kids)
+                self._overflow_of[e] = self.overflows[-1]
+                return found
             case n.Binary() if type(e) in _SIMPLE:
                 return self.emit(f"{_SIMPLE[type(e)]} {kids[0]}, {kids[1]}")
             case _:
@@ -119,6 +139,9 @@ class ScalarCode:
                 return self.emit(f"and i64 {x}, {power - 1}")
         else:
             zero = self.emit(f"icmp eq i64 {y}, 0")
+            least = self.emit(f"icmp eq i64 {x}, {I64.min}")  # by -1 it has no quotient
+            minus = self.emit(f"icmp eq i64 {y}, -1")
+            zero = self.emit(f"or i1 {zero}, {self.emit(f'and i1 {least}, {minus}')}")
             divisor = self.emit(f"select i1 {zero}, i64 1, i64 {y}")
             x = self.emit(f"select i1 {zero}, i64 0, i64 {x}")
         quotient = self.emit(f"sdiv i64 {x}, {divisor}")

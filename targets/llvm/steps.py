@@ -119,7 +119,8 @@ class Steps:
                     code.lines.append(self._store(symbol, value, code))
                 return [*code.lines, "ret i32 0"]
             case Check():
-                return _unless(code.value(step.condition), step.failure, code)
+                code = ScalarCode(self.symbols, checked=True)
+                return _unless(code.holds(step.condition), step.failure, code)
             case Allocate():
                 return self._allocate(step)
             case Host():
@@ -241,13 +242,15 @@ class Steps:
 
     def _allocate(self, step: Allocate) -> list[str]:
         code = ScalarCode(self.symbols, checked=True)
-        size = str(step.itemsize)
+        size = spread = str(step.itemsize)
         bad = "false"
         for d in step.shape:
             extent = code.value(d)
             negative = code.emit(f"icmp slt i64 {extent}, 0")
             bad = code.emit(f"or i1 {bad}, {negative}")
-            size = code.exact("mul", size, extent)
+            size = code.emit(f"mul i64 {size}, {extent}")
+            # No product of some of the dimensions may be too large, whichever of the others is 0.
+            spread = code.exact("mul", spread, _at_least(code, extent, 1))
         for overflow in code.overflows:
             bad = code.emit(f"or i1 {bad}, {overflow}")
         large = code.emit(f"icmp sgt i64 {size}, {MOST_BYTES}")

@@ -22,6 +22,7 @@ from planish.compiler.ops.creation import Where
 from planish.compiler.ops.reduction import ReduceMax
 from planish.compiler.ops.sizes import Sizes
 
+from .choices import Choice
 from .control import CONTROL, only, packer, read_graph, taken_by, unpacked
 from .items import Form, Item, form_of
 from .protos import attribute_subgraphs
@@ -66,31 +67,48 @@ def part(
     Then the condition has to choose that branch, which each call checks.
     """
     condition, *branches = _alternatives(imp, node, inputs, scope, rest)
-    fits: list[Callable[[], list[Item | None]]] = []
+    label = own_label(node)
+    found = imp.choices.again(label)
+    if found is None:
+        found = _fitting(imp, label, branches)
+
+    def run(k: int) -> list[Item | None]:
+        return imp.choices.reading(branches[k], found.within[k])[0]
+
+    if len(found.within) == 2:
+        return _either(imp, condition, lambda: run(0), lambda: run(1), node)
+    (chosen,) = found.within
+    holds = _as_expression(imp, condition, node)
+    with imp.builder.assuming(label):
+        assume(not_(holds) if chosen else holds)
+    return run(chosen)
+
+
+def _fitting(
+    imp: Importer, label: str, branches: Sequence[Callable[[], list[Item | None]]]
+) -> Choice:
+    """The branches of an If in which all that follows can be made: each is tried.
+
+    Errors: that of the first branch, if none will do.
+    """
+    found = Choice(label)
     refused: PlanishError | None = None
     around = imp.frame
     for k, run in enumerate(branches):
         imp.frame = Frame(GraphBuilder("attempt"), around)
         try:
-            run()
+            _, found.within[k] = imp.choices.reading(run)
         except Parted:
             raise
         except PlanishError as error:
             refused = refused or error
-        else:
-            chosen = k == 0
-            fits.append(run)
         finally:
             imp.frame = around
-    if not fits:
+    if not found.within:
         assert refused is not None
         raise refused
-    if len(fits) == 2:
-        return _either(imp, condition, fits[0], fits[1], node)
-    holds = _as_expression(imp, condition, node)
-    with imp.builder.assuming(own_label(node)):
-        assume(holds if chosen else not_(holds))
-    return fits[0]()
+    imp.choices.add(found)
+    return found
 
 
 def _as_expression(imp: Importer, condition: Value, node: onnx.NodeProto) -> Expr:

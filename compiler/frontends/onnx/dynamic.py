@@ -68,15 +68,19 @@ class Integers:
     def count(self, start: Value, limit: Value, step: Value) -> Value:
         """How many numbers there are from ``start`` to before ``limit`` by ``step``.
 
-        Their distance fits in 64 bits without a sign only; a count that doesn't is negative here.
+        What is between two may be more than fits in 64 bits; a count that is has no size.
         """
-        down = self(Less(), step, 0)
-        low, high = self(Where(), down, limit, start), self(Where(), down, start, limit)
-        apart = self(Sub(), self(Cast(U64), high), self(Cast(U64), low))
-        one = self.r.constant(np.ones((), np.uint64))
-        by = self(Cast(U64), self(Where(), down, self(Sub(), 0, step), step))
-        more = self(Div(), self(Sub(), apart, one), by)
-        return self(Where(), self(Less(), low, high), self(Cast(I64), self(Add(), more, one)), 0)
+        back = self(Less(), step, 0)
+        start, limit = self(Where(), back, limit, start), self(Where(), back, start, limit)
+        step = self(Where(), back, self(Sub(), 0, step), step)
+        # As unsigned numbers the distance fits, and the amount of the least integer does.
+        low, high, by = (self(Cast(U64), v) for v in (start, limit, step))
+        one = self.r.constant(np.array(1, np.uint64))
+        most = self.r.constant(np.array(_MOST, np.uint64))
+        whole = self(Div(), self(Sub(), self(Sub(), high, low), one), self(Max(), by, one))
+        count = self(Add(), self(Cast(I64), self(Min(), whole, most)), 1)
+        # One more than the greatest integer is negative: no size, as it should be.
+        return self(Where(), self(Less(), start, limit), count, 0)
 
     def some(self, axes: Value, rank: int) -> None:
         """End calls in which an axis is out of range."""

@@ -38,6 +38,7 @@ from planish.compiler.packings import Packing
 from . import functions
 from .boundary import packed_input, packed_output, packing_of
 from .branches import Parted, decide, part, settled
+from .choices import Choices
 from .control import CONTROL
 from .items import ITEMS, Item
 from .protos import DecodeError, check_node, load, sorted_nodes
@@ -99,6 +100,7 @@ class Importer:
         self.taken_symbols: set[str] = set()
         self.used_dims: set[str] = set()
         self.functions = functions.by_key(model.functions)
+        self.choices = Choices()
 
     @property
     def builder(self) -> GraphBuilder:

@@ -39,6 +39,7 @@ from .shape import positive
 from .tensors import dtype_of
 
 _MOST_PARTS = 64  # that a tensor is split into one by one
+_MOST_OF_A_PART = 1 << 45  # more than any dimension: a greater size means the same
 _ONE = as_expr(1)
 
 
@@ -276,12 +277,13 @@ def split_to_sequence(r: NodeReader) -> ValueSequence | PackedSequence:
         if size < 1:
             raise r.fail(f"the size of parts is {size}")
         if not isinstance(extent, Const) or -(-int(extent.value) // size) > _MOST_PARTS:
+            size = min(size, _MOST_OF_A_PART)
             return _split_evenly(r, x, axis, as_expr(size), given is not None or keep)
         whole, rest = divmod(int(extent.value), size)
         parts = [as_expr(size)] * whole + ([as_expr(rest)] if rest else [])
         return _split(r, x, axis, parts, given is not None or keep)
     p = r.packer()
-    small = p(Cast(I64), p(Reshape(()), given))
+    small = p(Min(), p(Cast(I64), p(Reshape(()), given)), _MOST_OF_A_PART)
     error = f"the size of the parts of {r.label} is less than 1"
     (less,) = p.sizes(p(Sub(), small, 1), f"{p.label}_size", "the size of parts", error)
     return _split_evenly(r, x, axis, normal(less + 1), True)

@@ -373,8 +373,14 @@ def range_(r: NodeReader) -> Value:
     (step_,) = r.ints(2, "the step")
     if step_ == 0:
         raise r.fail("the step is 0")
-    extent = last_ - first_ if step_ > 0 else first_ - last_
-    count_ = normal(n.maximum(0, ceildiv(extent, abs(step_))))
+    if isinstance(first_, Const) and isinstance(last_, Const):  # their difference may not fit
+        count = max(0, -((int(first_.value) - int(last_.value)) // step_))
+        if count > 1 << 40:
+            raise r.fail(f"there are {count} numbers from {first_} to {last_} by {step_}")
+        count_ = as_expr(count)
+    else:
+        extent = last_ - first_ if step_ > 0 else first_ - last_
+        count_ = normal(n.maximum(0, ceildiv(extent, abs(step_))))
     return r.one(Range(first_, as_expr(step_), count_, dtype))
 
 

@@ -6,8 +6,13 @@ from functools import cache
 
 import pytest
 
+from planish.compiler.dtypes import F32
 from planish.compiler.errors import CodegenError
+from planish.compiler.expr import nodes as n
+from planish.compiler.expr.nodes import Expr
+from planish.compiler.loop import te
 from planish.compiler.loop.interpret import interpret
+from planish.compiler.loop.lower import lower
 from planish.compiler.loop.text import parse
 from planish.targets.llvm.builder import ModuleText
 from planish.targets.llvm.codegen import kernel_ir
@@ -85,3 +90,23 @@ def f(x: f32[n], *, y: f32[n]):
             y[i0] = x[i0]
 """)
     assert "unrolled loop of unknown extent, in f" in str(error)
+
+
+def test_a_long_chain_of_choices_takes_code_in_proportion() -> None:
+    """Each load is guarded by all choices before it, and shares what is known of them."""
+
+    def lines(count: int) -> int:
+        inputs = [te.placeholder((4,), F32, f"x{k}") for k in range(count)]
+        out = te.compute((4 * count,), lambda i: _chosen(inputs, i), "y")
+        module = ModuleText()
+        kernel_ir(lowered(lower("f", inputs, [out])), module, Isa())
+        return module.text().count("\n")
+
+    assert lines(120) < 2.5 * lines(60)
+
+
+def _chosen(inputs: list[te.Tensor], i: Expr) -> Expr:
+    out = inputs[-1][i - 4 * (len(inputs) - 1)]
+    for k in reversed(range(len(inputs) - 1)):
+        out = n.select(n.lt(i, 4 * (k + 1)), inputs[k][i - 4 * k], out)
+    return out

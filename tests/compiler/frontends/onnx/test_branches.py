@@ -12,7 +12,8 @@ from onnx import helper, numpy_helper
 from onnx_harness import check, model_of, node
 
 from planish.compiler.errors import ImportModelError
-from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.frontends.onnx.importer import Importer, import_model
+from planish.compiler.frontends.onnx.scopes import Scope
 from planish.compiler.graph.ir import Array, Graph
 from planish.compiler.ops.control import If
 
@@ -165,6 +166,35 @@ def test_one_rank_fits_what_follows() -> None:
     found = import_model(model)
     assert not any(isinstance(n.op, If) for n in found.nodes)
     assert "x_d1 == 1" in map(str, found.constraints)
+
+
+def test_many_branches_one_rank_of_which_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is decided once: what follows is not read twice as often for each of them."""
+    read: list[str] = []
+    plain = Importer.run_node
+
+    def counted(self: Importer, node: onnx.NodeProto, scope: Scope) -> None:
+        read.append(node.op_type)
+        plain(self, node, scope)
+
+    monkeypatch.setattr(Importer, "run_node", counted)
+
+    def nodes_read(count: int) -> int:
+        nodes = []
+        for k in range(count):
+            then = graph([node("Squeeze", f"x{k} zero", f"a{k}")], f"a{k}")
+            other = graph([node("Identity", f"x{k}", f"b{k}")], f"b{k}")
+            nodes += [choice(then, other, f"s{k}")]
+            nodes += [node("Transpose", f"s{k}", f"t{k}", perm=[1, 0])]
+            nodes += [node("Unsqueeze", f"t{k} zero", f"x{k + 1}")]
+        given, zero = {"x0": f32(1, 2, 3), "c": np.array(True)}, {"zero": np.array([0])}
+        model = model_of(nodes, given, constants=zero, outputs=[f"x{count}"])
+        read.clear()
+        found = import_model(model)
+        assert not any(isinstance(n.op, If) for n in found.nodes)
+        return len(read)
+
+    assert nodes_read(16) < 5 * nodes_read(8)
 
 
 def test_data_chooses_between_ranks() -> None:

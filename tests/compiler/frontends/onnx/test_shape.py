@@ -262,6 +262,23 @@ def test_range(limits: tuple[float, float, float]) -> None:
         check(node("Range", "a b c"), {}, constants=constants, opset=11)
 
 
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+
+
+@pytest.mark.parametrize("is_data", [True, False])
+@pytest.mark.parametrize(
+    "limits",
+    [(LEAST, MOST, -5), (LEAST, MOST, MOST), (0, MOST, MOST), (MOST, LEAST, LEAST),
+     (LEAST, 0, MOST), (MOST, LEAST, 1), (10, 0, -3), (-2, MOST, 1 << 62), (7, 7, LEAST)],
+)  # fmt: skip
+def test_range_between_far_integers(limits: tuple[int, int, int], is_data: bool) -> None:
+    """What lies between two of them does not fit."""
+    arrays = {k: np.array(v) for k, v in zip("abc", limits, strict=True)}
+    given, constants = (arrays, {}) if is_data else ({}, arrays)
+    want = [np.array(range(*limits), np.int64)]
+    check(node("Range", "a b c"), given, constants=constants, opset=11, want=want)
+
+
 def test_range_over_a_shape() -> None:
     nodes = [
         node("Shape", "x", "s"),
