@@ -136,7 +136,7 @@ class Planner:
             size = port.dtype.bytes
             for d in shape:
                 size *= d
-            if spread(shape, port.dtype.storage.bytes) > I64.max:
+            if not size and spread(shape, port.dtype.storage.bytes) > I64.max:
                 raise TypeCheckError(
                     f"the output {port} would be {list(shape)}: that is larger than any array",
                     op=interface.name,
