@@ -6,7 +6,6 @@ LLVM could use by itself are turned off, so that a module file can say what a ma
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -265,6 +264,8 @@ def _ask_llvm(cpu: str, triple: str, features: tuple[str, ...], text: str) -> No
 @cache
 def _complaint(cpu: str, triple: str, features: str) -> str:
     """What LLVM has against a CPU or features; it writes that to stderr, and goes on."""
+    import subprocess  # rarely needed, and loading a module is to be fast
+
     program = (
         "import sys, llvmlite.binding as llvm\n"
         "llvm.initialize_all_targets(), llvm.initialize_all_asmprinters()\n"
