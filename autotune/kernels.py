@@ -71,7 +71,7 @@ def program_of(task: Task, s: Schedule) -> Program:
         inputs.append(Port(b.name, TensorType(b.dtype, b.shape)))
         arguments[k] = arena(room)
         source = Place("input", len(inputs) - 1)
-        copy = _copying(b.dtype, b.shape, task.target.machine, task.threads).with_(name=f"copy_{k}")
+        copy = _copying(b.dtype, b.shape, task.machine, task.threads).with_(name=f"copy_{k}")
         functions[copy.name] = copy
         copies.append(Step(copy.name, (source, arguments[k]), copy.symbols, nowhere))
         room = room + aligned(b.bytes)
@@ -159,7 +159,7 @@ class Bench:
         size = sum(x.nbytes for x in known)
         if not size:
             return 1
-        far = min(2 * self.task.target.machine.l3_bytes, MOST_COPIED)
+        far = min(2 * self.task.machine.l3_bytes, MOST_COPIED)
         return max(1, min(MOST_COPIES, far // size))
 
     def check(self, found: Sequence[Array]) -> str:

@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ SCHEMA: Final = 1
 TURN_SECONDS: Final = 2.0  # that a line waits for those of others
 KEPT_TRIALS: Final = 200  # of a task, where a log is pruned
 Kind: TypeAlias = Literal["trial", "best"]
+KINDS: Final = ("task", "trial", "best")  # of lines
 ERRORS: Final = ("schedule", "build", "crash", "timeout", "memory", "wrong", "failed")
 
 
@@ -166,14 +167,18 @@ class Contents:
     skipped: int = 0
 
 
-def read(paths: Iterable[str | Path]) -> Contents:
-    """What logs hold, in order.
+def read(paths: Iterable[str | Path], kinds: Sequence[str] = KINDS) -> Contents:
+    """What logs hold, in order; lines of other kinds are not even parsed.
 
     Errors: TuningError for a file that cannot be read.
     """
+    marks = [f'"kind":"{kind}"'.encode() for kind in kinds]
+    every = set(kinds) == set(KINDS)  # then other lines count as ones that cannot be read
     out = Contents()
     for path in paths:
         for line in _lines(Path(path)):
+            if not every and not any(mark in line for mark in marks):
+                continue
             try:
                 _take(json.loads(line), out)
             except (ParseError, ValueError, RecursionError):
@@ -182,19 +187,11 @@ def read(paths: Iterable[str | Path]) -> Contents:
 
 
 def read_best(paths: Iterable[str | Path]) -> Best:
-    """The best schedules of logs; lines of other kinds are not even parsed.
+    """The best schedules of logs.
 
     Errors: TuningError for a file that cannot be read.
     """
-    out = Contents()
-    for path in paths:
-        for line in _lines(Path(path)):
-            if b'"kind":"best"' in line:
-                try:
-                    _take(json.loads(line), out)
-                except (ParseError, ValueError, RecursionError):
-                    out.skipped += 1
-    return Best(out)
+    return Best(read(paths, ("best",)))
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -46,7 +46,7 @@ class Known:
 
 @dataclass(eq=False)
 class Search:
-    """The state of a task's search; ``start`` is the point that it begins with."""
+    """The state of a task's search in a space of its schedules."""
 
     task: Task
     space: Space
@@ -54,7 +54,9 @@ class Search:
     known: list[Known] = field(default_factory=list)
     tried: set[Trace] = field(default_factory=set)
     samples: list[Sample] = field(default_factory=list)
-    _scores: dict[Trace, float] = field(default_factory=dict)  # of the points last proposed
+    # Of the points last proposed.
+    _scores: dict[Trace, float] = field(default_factory=dict)
+    _features: dict[Trace, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.start = self.space.start()
@@ -94,6 +96,7 @@ class Search:
             score, _ = model.score(np.stack([self.features(p) for p in chosen]))
             traces = [p.schedule.trace for p in chosen]
             self._scores = dict(zip(traces, map(float, score), strict=True))
+        self._features = {t: x for t, x in self._features.items() if t in self._scores}
         self.space.forget()
         return chosen
 
@@ -102,11 +105,17 @@ class Search:
         self.tried.add(point.schedule.trace)
         self.known.append(Known(point, seconds, self._scores.pop(point.schedule.trace, None)))
         self.samples.append(Sample(self.task.key, self.features(point), seconds))
+        del self._features[point.schedule.trace]
 
     def features(self, point: Point) -> Array:
-        """The features of a point."""
-        sizes = dict(zip((v.name for v in self.task.func.symbols), self.task.sizes, strict=True))
-        return features(point.schedule.func, self.task.machine, self.task.threads, sizes)
+        """The features of a point; those of one that is proposed are worked out once."""
+        found = self._features.get(point.schedule.trace)
+        if found is None:
+            task = self.task
+            sizes = dict(zip((v.name for v in task.func.symbols), task.sizes, strict=True))
+            found = features(point.schedule.func, task.machine, task.threads, sizes)
+            self._features[point.schedule.trace] = found
+        return found
 
     def _seeds(self, lent: Sequence[Decisions]) -> list[Point]:
         """New points of other tasks' decisions."""

@@ -27,7 +27,7 @@ MOST: Final = 300  # tasks of a log that lend: each costs some milliseconds to r
 def outline(func: Function, task: Task, sizes: tuple[int, ...]) -> Array:
     """The features of a function before it is scheduled, for the machine of a task."""
     at: Mapping[str, int] = dict(zip((v.name for v in func.symbols), sizes, strict=True))
-    return features(func, task.target.machine, task.threads, at)
+    return features(func, task.machine, task.threads, at)
 
 
 @dataclass

@@ -6,14 +6,18 @@ tried again, and what was best is where the search begins.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import median
+from types import FrameType
 from typing import Final, Literal
 
 from planish.compiler.errors import PlanishError, ScheduleError, TuningError
@@ -133,6 +137,7 @@ class Job:
         self.report = report
         self.lending = Lending()
         self._beside = ThreadPoolExecutor(1)
+        self._interrupted: Callable[[], bool] = lambda: False
         self.failures: Counter[str] = Counter()
         self.trials = 0
         self._began = time.monotonic()
@@ -150,16 +155,8 @@ class Job:
         Errors: TuningError if the log cannot be written; what it holds by then is kept.
         """
         try:
-            contents = read([self.log.path])
-            self._resume(contents)
-            for some in (contents, read(self.logs)):
-                self.lending.read(some, self.states[0].task)
-            self._measure_first()
-            while self._goes_on():
-                state = max(self.states, key=_promise)
-                if state.promise <= 0:
-                    break
-                self._round(state)
+            with _interrupts() as self._interrupted:
+                self._tune()
             return self.progress()
         except KeyboardInterrupt:
             return replace(self.progress(), interrupted=True)
@@ -167,6 +164,18 @@ class Job:
             self._beside.shutdown()
             self.measurer.close()
             self.log.close()
+
+    def _tune(self) -> None:
+        contents = read([self.log.path])
+        self._resume(contents)
+        for some in (contents, read(self.logs, ("task", "best"))):
+            self.lending.read(some, self.states[0].task)
+        self._measure_first()
+        while self._goes_on():
+            state = max(self.states, key=_promise)
+            if state.promise <= 0:
+                break
+            self._round(state)
 
     def progress(self) -> Progress:
         """Where the job stands."""
@@ -244,6 +253,8 @@ class Job:
 
     def _goes_on(self) -> bool:
         options = self.options
+        if self._interrupted():
+            raise KeyboardInterrupt
         if time.monotonic() >= self._until:
             return False
         if options.trials is not None and self.trials >= options.trials:
@@ -353,6 +364,32 @@ class Job:
     def _tell(self, state: State) -> None:
         self._last = state.task.label
         self.report(self.progress())
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Tells whether someone has interrupted, also where Python has lost the exception.
+
+    One that is raised while an expression is forgotten, in a weak reference's callback, is written
+    to stderr and gone.
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        signal.default_int_handler(number, frame)
+
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _promise(state: State) -> float:

@@ -39,7 +39,7 @@ from networks import found
 
 import planish
 from planish.autotune.cost import CostModel
-from planish.autotune.records import pruned, read
+from planish.autotune.records import merged, pruned, read
 from planish.autotune.tasks import folder_of
 from planish.targets.target import parse_target
 from planish.tuning import SHIPPED, seconds_of
@@ -100,7 +100,9 @@ def ship(model: Path, folder: Path, threads: int) -> Path:
     target = parse_target(next(iter(contents.targets.values())))
     path = SHIPPED / folder_of(target) / f"{model.stem}-{threads}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pruned(contents, [log], path, SHIPPED_TRIALS)
+    found = folder / "shipped.jsonl"
+    pruned(contents, [log], found, SHIPPED_TRIALS)
+    merged([*([path] if path.exists() else []), found], path)
     return path
 
 

@@ -60,7 +60,7 @@ class Schedule:
     trace: Trace = ()
     given: tuple[tuple[int, Form], ...] = ()
     # What moves made of it, or the error of one: kept where many schedules begin alike.
-    known: dict[Step, Schedule | ScheduleError] | None = field(
+    made: dict[Step, Schedule | ScheduleError] | None = field(
         default=None, compare=False, repr=False
     )
 
@@ -172,16 +172,16 @@ def move(
             given = ", ".join(map(repr, args))
             raise ScheduleError(f"it takes ({takes})", op=name, node=f"{name}({given})")
         step = Step(name, cast("tuple[Argument, ...]", args))
-        if s.known is None:
+        if s.made is None:
             made = done(s, *args, **kwargs)
             return Schedule(made.func, (*s.trace, step), made.given)
-        if (found := s.known.get(step)) is None:
+        if (found := s.made.get(step)) is None:
             try:
                 made = done(s, *args, **kwargs)
                 found = Schedule(made.func, (*s.trace, step), made.given, {})
             except ScheduleError as error:
                 found = error
-            s.known[step] = found
+            s.made[step] = found
         if isinstance(found, ScheduleError):
             raise found
         return found

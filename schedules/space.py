@@ -143,12 +143,12 @@ class Space:
     @cached_property
     def _origin(self) -> Schedule:
         """The schedule of no moves, with what was made of it: many points begin alike."""
-        return Schedule(self.func, known={})
+        return Schedule(self.func, made={})
 
     def forget(self) -> None:
         """Give back the memory of what points have in common."""
-        if (known := self._origin.known) is not None:
-            known.clear()
+        if (made := self._origin.made) is not None:
+            made.clear()
 
     def _point(self, choices: Choices) -> Point:
         s = schedule(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -202,6 +203,31 @@ def test_an_interrupt_ends_a_job_well(tmp_path: Path) -> None:
     assert found.interrupted
     assert measurer.closed
     assert len(read([log]).records) >= 12
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_loses_ends_a_job_too(tmp_path: Path) -> None:
+    """In the callback of a weak reference, where exceptions are only written to stderr."""
+
+    class Thing:
+        pass
+
+    lost: list[int] = []
+
+    def report(p: Progress) -> None:
+        if p.trials >= 12:
+            thing = Thing()
+            dying = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+            lost.append(p.trials)
+            assert dying() is None
+
+    before = signal.getsignal(signal.SIGINT)
+    found = Job([matmul_task()], tmp_path / "log.jsonl", Options(60.0), measurer=Made(),
+                model=CostModel(), report=report).run()  # fmt: skip
+    assert found.interrupted
+    assert lost == [found.trials]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_search_does_not_repeat_itself() -> None:

@@ -174,7 +174,7 @@ def test_a_trace_of_unknown_moves_does_not_replay():
 
 
 def test_schedules_that_begin_alike_share_what_they_have_in_common():
-    origin = Schedule(COPY, known={})
+    origin = Schedule(COPY, made={})
     first, second = (parallel(split(origin, "C.i", k), "C.i_0") for k in (5, 10))
     again = parallel(split(origin, "C.i", 5), "C.i_0")
     assert again is first
@@ -183,6 +183,6 @@ def test_schedules_that_begin_alike_share_what_they_have_in_common():
 
 
 def test_a_move_that_is_not_legal_stays_so():
-    origin = Schedule(COPY, known={})
+    origin = Schedule(COPY, made={})
     found = {error(lambda: split(origin, "C.k", 5)) for _ in range(2)}
     assert found == {error(lambda: split(Schedule(COPY), "C.k", 5))}
