@@ -20,6 +20,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from math import inf, isinf
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -107,8 +108,12 @@ def ship(model: Path, folder: Path, threads: int) -> Path:
 
 
 def known_at(folder: Path, seconds: float) -> Path:
-    """A log of what was known so many seconds after the start."""
-    size = max((int(one["bytes"]) for one in curve(folder) if one["spent"] <= seconds), default=0)
+    """A log of what was known so many seconds after the start; infinite: of all that is known."""
+    if isinf(seconds):  # also what was found in the model itself, after the last round
+        size = (folder / "log.jsonl").stat().st_size
+    else:
+        told = curve(folder)
+        size = max((int(one["bytes"]) for one in told if one["spent"] <= seconds), default=0)
     lines = (folder / "log.jsonl").read_bytes()[:size].splitlines()
     path = folder / f"at_{seconds:.0f}.jsonl"
     with path.open("wb") as file:
@@ -149,7 +154,7 @@ def compare(model: Path, folder: Path, options: argparse.Namespace) -> dict[str,
     points = [p for p in POINTS if p <= spent + 5]
     logs: dict[str, list[Path]] = {DEFAULT: [], AGAIN: []}
     logs.update((f"{p:.0f}", [known_at(folder, p)]) for p in points)
-    logs[LAST] = [known_at(folder, spent)]
+    logs[LAST] = [known_at(folder, inf)]
     modules = {
         name: planish.compile(model, threads=options.threads, logs=some)
         for name, some in logs.items()

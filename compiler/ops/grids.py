@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.dtypes import BOOL, F32, F64, I64, DType
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import BOOL, F32, F64, I64, DType, from_numpy
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Const, Expr, as_expr
 from planish.compiler.graph.ir import Array, TensorType, unify
@@ -235,7 +236,7 @@ class GridSample(Op):
                 total = np.where(kept, found, total)
             else:
                 total += np.where(kept, found * weight[:, None], 0)
-        return np.asarray(total.astype(x.dtype))
+        return converted(total, from_numpy(x.dtype))
 
     def _coordinates(self, x: Array, size: int) -> Array:
         one, half = x.dtype.type(1), x.dtype.type(0.5)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from planish.compiler.conversion import converted
-from planish.compiler.dtypes import F32, F64, I64, DType
+from planish.compiler.dtypes import F32, F64, I64, DType, from_numpy
 from planish.compiler.errors import InternalError
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Call, Const, Expr, as_expr
@@ -277,7 +277,7 @@ class Resize(Op):
                 outside = outside | beyond.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
         if self.coordinate == "tf_crop_and_resize":
             out = np.where(outside, self.extrapolation, out)
-        return out.astype(x.dtype)
+        return converted(out, from_numpy(x.dtype))
 
     def _places(self, j: int, size: int, new: int, scale: np.float32) -> Array:
         x, half = np.arange(new, dtype=np.float32), np.float32(0.5)
