@@ -167,6 +167,8 @@ class Quantize(_Scaled):
     def infer(self, x: TensorType, scale: TensorType, zero: TensorType | None = None) -> TensorType:
         if not is_quantized(self.dtype):
             raise self.fail(f"cannot quantise to {self.dtype}")
+        if self.precision is not None and not self.precision.is_float:
+            raise self.fail(f"cannot divide in {self.precision}: the precision must be a float")
         if x.dtype not in (F16, BF16, F32, I32):
             raise self.fail(f"is not defined for {x.dtype}")
         if scale.dtype.kind not in "fi":

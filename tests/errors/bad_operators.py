@@ -166,6 +166,8 @@ wrong("frame_longer_than_the_signal", "STFT", "x s - l", [floats(1, 16, 1)], {
 wrong("zero_point_of_another_dtype", "DequantizeLinear", "k s z",
       [port("k", TensorProto.INT8, 2, 3)],
       {"s": np.array(1, np.float32), "z": np.array(0, np.uint8)})  # fmt: skip
+wrong("precision_that_is_no_float", "QuantizeLinear", "x s", [floats(2, 3)],
+      {"s": np.array(1, np.float32)}, precision=TensorProto.UINT8)  # fmt: skip
 wrong("product_of_floats_as_integers", "MatMulInteger", "x x", [floats(3, 3)])
 wrong("bounds_of_another_dtype", "Clip", "x a", constants={"a": np.array(0.0)})
 wrong("exponent_of_text", "Mod", "x x")

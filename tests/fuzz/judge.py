@@ -50,8 +50,8 @@ RANDOM: Final = frozenset(
 PLACED: Final = frozenset(
     ("Resize", "Upsample", "GridSample", "AffineGrid", "RoiAlign", "DeformConv", "MaxRoiPool")
 )
-# No sums inside, whose terms may cancel.
-ROUND_ONCE: Final = frozenset((*UNARY, *BINARY, *VARIADIC, *MOVEMENTS))
+# No sums inside, whose terms may cancel, as 1 and an error function do.
+ROUND_ONCE: Final = frozenset((*UNARY, *BINARY, *VARIADIC, *MOVEMENTS)) - {"Gelu"}
 _MOST_WORK: Final = 60_000  # operations up to which the interpreter is asked
 Outputs = list[Any]
 Say = Callable[[str], None]

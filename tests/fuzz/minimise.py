@@ -208,9 +208,13 @@ def _simpler(a: Array) -> Iterator[Array]:
             half[: a.size // 2] = 0
             found.append(half.reshape(a.shape))
     for simple in found:
-        weight = lambda v: len(np.unique(v.astype(str)))  # noqa: E731
-        if weight(simple) < weight(a) or (weight(a) == 1 and a.reshape(-1)[0] not in (0, 1)):
+        if _variety(simple) < _variety(a) or (_variety(a) == 1 and a.reshape(-1)[0] not in (0, 1)):
             yield simple
+
+
+def _variety(a: Array) -> int:
+    """How many different elements there are."""
+    return len(set(map(str, a.reshape(-1).tolist())))
 
 
 STEPS = (_calls, _outputs, _cuts, _fixed, _sizes, _attributes, _values)
