@@ -24,6 +24,7 @@ Polynomial: TypeAlias = dict[Monomial, int]
 Bound: TypeAlias = "int | None"  # None: not known
 
 _MOST_TERMS: Final = 64
+_HUGE: Final = 1 << 62
 _normal: WeakKeyDictionary[Expr, weakref.ref[Expr]] = WeakKeyDictionary()
 _keys: WeakKeyDictionary[Expr, str] = WeakKeyDictionary()
 
@@ -43,14 +44,15 @@ def _polynomial(e: Expr) -> Polynomial:
     """The terms of an expression whose operands are normal."""
     match e:
         case Const(value):
-            return _number(int(value))
+            # What is no size, as the ends of a slice may be, is kept out of sums: they overflow.
+            return {(e,): 1} if abs(int(value)) >= _HUGE else _number(int(value))
         case n.Add(x, y):
             return _sum(_polynomial(x), _polynomial(y), 1)
         case n.Sub(x, y):
             return _sum(_polynomial(x), _polynomial(y), -1)
         case n.Mul(x, y):
             a, b = _polynomial(x), _polynomial(y)
-            if len(a) * len(b) > _MOST_TERMS:
+            if len(a) * len(b) > _MOST_TERMS or _most(a) * _most(b) >= _HUGE:
                 return {(e,): 1}
             out: Polynomial = {}
             for p, c in a.items():
@@ -59,6 +61,11 @@ def _polynomial(e: Expr) -> Polynomial:
             return out
         case _:
             return {(e,): 1}
+
+
+def _most(p: Polynomial) -> int:
+    """The largest number in it."""
+    return max(map(abs, p.values()), default=0)
 
 
 def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +110,21 @@ def test_normal_conditions_have_the_same_value(
 ) -> None:
     condition = compare(a, b)
     assert at(normal(condition), values) == at(condition, values)
+
+
+@given(
+    st.sampled_from([-(1 << 63), 2 - (1 << 63), -(1 << 62), 1 << 62, (1 << 63) - 99]),
+    VALUES,
+    st.sampled_from([n.lt, n.le, n.eq, n.ne, n.minimum, n.maximum]),
+    st.booleans(),
+)
+def test_numbers_that_are_no_sizes_do_not_overflow(
+    number: int, values: dict[str, int], choose: Callable[[Expr, Expr], Expr], swap: bool
+) -> None:
+    far, size = n.add(Var("n"), number), Var("m") * 3
+    for a, b in ((far, size), (far, Var("n")), (n.as_expr(number), size)):
+        e = choose(b, a) if swap else choose(a, b)
+        assert at(normal(e), values) == at(e, values)
 
 
 @given(sizes())
