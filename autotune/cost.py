@@ -1,8 +1,10 @@
 """The cost model: which of a task's candidates are the fastest, learnt from those measured.
 
 Gradient-boosted trees (XGBoost: Chen and Guestrin, KDD 2016) that rank: within a task, by the
-throughput relative to the best one. What is comparable is never the time of two tasks. A few such
-models, each trained on a part of the samples, tell by their differences how sure they are.
+throughput relative to the best one. What is comparable is never the time of two tasks. They begin
+with what the estimate of a candidate's time says, and learn where it is wrong: without any samples
+the estimate alone ranks. A few such models, each trained on a part of the samples, tell by their
+differences how sure they are.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 MEMBERS: Final = 3
 ROUNDS: Final = 60  # trees of a member
 ROUNDS_MORE: Final = 30  # trees that are added to a model that was trained before
+TIME: Final = list(NAMES).index("time")  # what the estimate says, as a logarithm
 LEAST: Final = 8  # samples below which there is nothing to learn
 PARAMETERS: Final[dict[str, Any]] = {
     "objective": "rank:pairwise",
@@ -92,14 +95,14 @@ class CostModel:
     def score(self, features: Array) -> tuple[Array, Array]:
         """How good candidates are, more is better, and how unsure that is."""
         count = len(features)
-        if not self._members or not count:
+        if not count:
             return np.zeros(count), np.ones(count)
+        if not self._members:
+            return _normal(-features[:, TIME]), np.ones(count)
         xgboost = _xgboost()
         matrix = xgboost.DMatrix(features, feature_names=list(NAMES))
-        found = np.stack([m.predict(matrix) for m in self._members])
-        found = (found - found.mean(axis=1, keepdims=True)) / (
-            found.std(axis=1, keepdims=True) + 1e-9
-        )
+        matrix.set_base_margin(-features[:, TIME])
+        found = np.stack([_normal(m.predict(matrix)) for m in self._members])
         return found.mean(axis=0), found.std(axis=0)
 
     # ------------------------------------------------------------------------------------ files
@@ -155,6 +158,11 @@ class CostModel:
             return cls(seed=seed)
 
 
+def _normal(scores: Array) -> Array:
+    """Scores of one task with a mean of 0 and a deviation of 1."""
+    return np.asarray((scores - scores.mean()) / (scores.std() + 1e-9))
+
+
 def _matrix(xgboost: Any, samples: Sequence[Sample]) -> Any:
     """The samples by tasks, each with its throughput relative to its task's best."""
     best: dict[str, float] = {}
@@ -163,8 +171,10 @@ def _matrix(xgboost: Any, samples: Sequence[Sample]) -> Any:
     order = sorted(range(len(samples)), key=lambda k: samples[k].task)
     chosen = [samples[k] for k in order]
     numbers = {task: k for k, task in enumerate(sorted(best))}
+    rows = np.stack([s.features for s in chosen])
     return xgboost.DMatrix(
-        np.stack([s.features for s in chosen]),
+        rows,
+        base_margin=-rows[:, TIME],
         label=[best[s.task] / s.time if s.time < float("inf") else 0.0 for s in chosen],
         qid=[numbers[s.task] for s in chosen],
         feature_names=list(NAMES),

@@ -9,19 +9,17 @@ a factor counts the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import log2, prod
 from typing import Any, Final
 
 import numpy as np
 
-from planish.compiler.expr import nodes as n
-from planish.compiler.expr.evaluate import evaluate, evaluate_array
-from planish.compiler.expr.nodes import Const, Expr
-from planish.compiler.loop.ir import Block, Function, Loop, blocks, nests, reads
+from planish.compiler.loop.ir import Function, blocks
 from planish.compiler.machine import Machine
-from planish.schedules.rules.analysis import operations
+
+from .estimate import START, Time, least_time, starts, time_of, traffic
+from .nests import Nest, nests_of, value_of
 
 Array = np.ndarray[Any, Any]
 
@@ -75,23 +73,52 @@ _CACHE: Final = {
     "traffic_share": "those bytes for each operation",
 }
 CACHES: Final = ("l1", "l2", "l3")
+# What ``estimate`` says, over the least time that the task's operations can take.
+_TIME: Final = {
+    "time": "the estimated time of all blocks",
+    "main_time": "that of the main block",
+    "serial_time": "that of blocks that run on one thread",
+    "other_time": "that of blocks besides the main one",
+    "starting": "the time that parallel loops take to start",
+    "arithmetic": "the main block's operations",
+    "latency": "its sums' waiting for each other",
+    "loading": "its loads and stores",
+    "code": "its loops",
+    **{f"{c}_time": f"its data from behind {c}" for c in CACHES},
+}
 NAMES: Final = {
     **_WHOLE,
     **_MAIN,
     **{f"{c}_{name}": f"{c}: {text}" for c in CACHES for name, text in _CACHE.items()},
+    **_TIME,
 }
 _MANY: Final = 1e18
+_LITTLE: Final = 1e-3  # of the least time: what counts for nothing
 
 
-def features(func: Function, machine: Machine, threads: int, sizes: Mapping[str, int]) -> Array:
-    """The features of a scheduled function, in the order of ``NAMES``; symbols have the sizes."""
-    every = [_Nest(func, loops, b, sizes) for loops, b in nests(func.body)]
+def least_cycles(func: Function, machine: Machine, threads: int, sizes: Mapping[str, int]) -> float:
+    """The least time that the operations of a task's function can take, in cycles."""
+    return least_time(nests_of(func, sizes), machine, threads)
+
+
+def features(
+    func: Function, machine: Machine, threads: int, sizes: Mapping[str, int], least: float
+) -> Array:
+    """The features of a scheduled function, in the order of ``NAMES``; symbols have the sizes.
+
+    ``least`` is the least time of the function before it was scheduled.
+    """
+    every = nests_of(func, sizes)
     out = dict.fromkeys(NAMES, 0.0)
     if not every:
         return np.array(list(out.values()), np.float32)
     main = max(every, key=lambda x: (x.points * x.cost, x.reads))
+    brought = [traffic(x, machine) for x in every]
+    k = every.index(main)
     out.update(_whole(func, machine, threads, sizes, every, main))
-    out.update(_of_main(main, machine, threads))
+    out.update(_of_main(main, machine, threads, brought[k]))
+    times = [time_of(x, machine, threads, b) for x, b in zip(every, brought, strict=True)]
+    out.update(_times(times, times[k], START * threads * starts(every), least))
     return np.array(list(out.values()), np.float32)
 
 
@@ -104,14 +131,14 @@ def _whole(
     machine: Machine,
     threads: int,
     sizes: Mapping[str, int],
-    every: list[_Nest],
-    main: _Nest,
+    every: list[Nest],
+    main: Nest,
 ) -> dict[str, float]:
     rest = [x for x in every if x is not main]
     points = sum(x.points for x in rest)
 
     def size(scope: str) -> float:
-        return float(sum(_value(t.bytes, sizes) for t in func.temps if t.scope == scope))
+        return float(sum(value_of(t.bytes, sizes) for t in func.temps if t.scope == scope))
 
     return {
         "threads": threads,
@@ -121,7 +148,7 @@ def _whole(
         "l2": _log(machine.l2_bytes),
         "l3": _log(machine.l3_bytes),
         "operations": _log(sum(x.points * x.cost for x in every)),
-        "argument_bytes": _log(sum(_value(p.bytes, sizes) for p in func.params)),
+        "argument_bytes": _log(sum(value_of(p.bytes, sizes) for p in func.params)),
         "global_bytes": _log(size("global")),
         "local_bytes": _log(size("local")),
         "blocks": len(every),
@@ -133,7 +160,9 @@ def _whole(
     }
 
 
-def _of_main(x: _Nest, machine: Machine, threads: int) -> dict[str, float]:
+def _of_main(
+    x: Nest, machine: Machine, threads: int, brought: Sequence[tuple[int, float, float]]
+) -> dict[str, float]:
     bits = x.bits
     operations = max(1.0, x.points * x.cost)
     code = x.in_code
@@ -148,7 +177,8 @@ def _of_main(x: _Nest, machine: Machine, threads: int) -> dict[str, float]:
         "vector_fill": x.lanes * bits / 8 / machine.vector_bytes,
         "unrolled": _log(x.repeated("")),
         "sums": sums,
-        "sums_share": sums * max(1.0, x.lanes * bits / 8 / machine.vector_bytes)
+        "sums_share": sums
+        * max(1.0, x.lanes * bits / 8 / machine.vector_bytes)
         / machine.vector_registers,
         "steps": x.repeated("reduce"),
         "loads": loads,
@@ -162,159 +192,32 @@ def _of_main(x: _Nest, machine: Machine, threads: int) -> dict[str, float]:
         "balance": _balance(x.chunks, threads),
         "chunk_points": _log(x.points / max(1.0, x.chunks)),
         "touched": _log(x.touched_by(0)),
-    }  # fmt: skip
-    touched = [x.touched_by(k) for k in range(len(x.trips) + 1)]  # by the loops from the k-th on
-    for cache, size in zip(CACHES, (machine.l1_bytes, machine.l2_bytes, machine.l3_bytes),
-                           strict=True):  # fmt: skip
-        first = next((k for k, t in enumerate(touched) if t <= size), len(touched) - 1)
-        runs = prod(x.trips[:first])
-        out[f"{cache}_fits"] = len(x.trips) - first
-        out[f"{cache}_fitting_bytes"] = _log(touched[first])
-        out[f"{cache}_traffic"] = _log(touched[first] * runs)
-        out[f"{cache}_traffic_share"] = touched[first] * runs / operations
+    }
+    for cache, (loops, size, runs) in zip(CACHES, brought, strict=True):
+        out[f"{cache}_fits"] = loops
+        out[f"{cache}_fitting_bytes"] = _log(size)
+        out[f"{cache}_traffic"] = _log(size * runs)
+        out[f"{cache}_traffic_share"] = size * runs / operations
     return out
+
+
+def _times(times: Sequence[Time], main: Time, starting: float, least: float) -> dict[str, float]:
+    amounts = {
+        "time": sum(t.all for t in times) + starting,
+        "main_time": main.all,
+        "serial_time": sum(t.all for t in times if t.serial),
+        "other_time": sum(t.all for t in times if t is not main),
+        "starting": starting,
+        "arithmetic": main.arithmetic,
+        "latency": main.latency,
+        "loading": main.loading,
+        "code": main.code,
+        **{f"{c}_time": t for c, t in zip(CACHES, main.caches, strict=True)},
+    }
+    return {name: log2(max(t / least, _LITTLE)) for name, t in amounts.items()}
 
 
 def _balance(chunks: float, threads: int) -> float:
     if not chunks:
         return float(threads)
     return float(-(-chunks // threads) * threads / chunks)
-
-
-def _value(e: Expr, sizes: Mapping[str, int]) -> float:
-    """An extent; it may be over variables of loops outside, which are then at 0."""
-    return float(e.value) if isinstance(e, Const) else float(evaluate(e, sizes))
-
-
-@dataclass(frozen=True)
-class _Access:
-    """An access of a block.
-
-    ``boxes`` are the elements between the least and the largest indices that the loops from the
-    k-th on reach; ``used``: whether a loop moves it. The innermost loop takes it from neighbour to
-    neighbour, or leaves it ``fixed``, or neither.
-    """
-
-    bytes: int
-    store: bool
-    boxes: list[float]
-    used: list[bool]
-    neighbours: bool
-    fixed: bool
-
-
-class _Nest:
-    """A block with the loops around it, in numbers."""
-
-    def __init__(
-        self, func: Function, loops: tuple[Loop, ...], block: Block, sizes: Mapping[str, int]
-    ) -> None:
-        self.loops, self.block = loops, block
-        origin = {**sizes, **{x.var.name: 0 for x in loops}}
-        self.trips = [max(1.0, _value(x.extent, origin)) for x in loops]
-        self.points = float(prod(self.trips))
-        self.needed = float(prod(max(1.0, _value(i.extent, origin)) for i in block.iters))
-        self.needed = self.needed if block.iters else self.points
-        self.cost = operations(block.value) + (block.combiner is not None)
-        self.reads = len(reads(block))
-        self.lanes = self.trips[-1] if loops and loops[-1].kind == "vector" else 1.0
-        chunks = [t for x, t in zip(loops, self.trips, strict=True) if x.kind == "parallel"]
-        self.chunks = float(prod(chunks)) if chunks else 0.0
-        self.bits = max(8, block.value.dtype.bits)
-        self.in_code = 0
-        for x in reversed(loops):
-            if x.kind not in ("vector", "unrolled"):
-                break
-            self.in_code += 1
-        self._kinds = self._kinds_of_loops()
-        self.accesses = self._accesses(func, origin)
-        self.point_bytes = float(sum(a.bytes for a in self.accesses)) or 1.0
-
-    def _kinds_of_loops(self) -> list[str]:
-        """Whether each loop moves along a reduction."""
-        names = {v for i in self.block.reduce for v in n.free_vars(i.binding)}
-        return ["reduce" if x.var in names else "spatial" for x in self.loops]
-
-    def repeated(self, kind: str) -> float:
-        """Points of the innermost loops that are repeated in code, of one kind or of all."""
-        first = len(self.loops) - self.in_code
-        chosen = [
-            t
-            for t, own in zip(self.trips[first:], self._kinds[first:], strict=True)
-            if kind in ("", own)
-        ]
-        return float(prod(chosen))
-
-    def _accesses(self, func: Function, origin: Mapping[str, int]) -> list[_Access]:
-        b, count = self.block, len(self.loops)
-        every = [(b.buffer, b.indices), *dict.fromkeys((x.buffer, x.indices) for x in reads(b))]
-        buffers = func.buffers
-        # Row k: the loops from the k-th on are at their ends, the others at 0. Behind these, for
-        # each loop a row where it alone is at its end, and one where it is at 1.
-        last = np.array([int(t) - 1 for t in self.trips], np.int64)
-        inside = np.arange(count) >= np.arange(count + 1)[:, None]
-        rows = np.concatenate([inside * last, np.diag(last), np.diag(np.minimum(1, last))])
-        env: dict[str, Any] = dict(origin)
-        env.update((x.var.name, rows[:, k]) for k, x in enumerate(self.loops))
-        at = dict(env)
-        for i in b.iters:
-            at[i.var.name] = _index(i.binding, env)
-        return [
-            _access(buffers[name].dtype.bytes, k == 0, indices, at, count)
-            for k, (name, indices) in enumerate(every)
-            if buffers[name].scope != "register"
-        ]
-
-    def touched_by(self, first: int) -> float:
-        """Bytes that one run of the loops from the ``first``-th on touches."""
-        total = 0.0
-        for a in self.accesses:
-            inside = [t for t, u in zip(self.trips[first:], a.used[first:], strict=True) if u]
-            total += a.bytes * min(prod(inside), a.boxes[first])
-        return total
-
-    def loads_in_code(self) -> tuple[float, float]:
-        """Loads of the repeated code, each element once: all, and those of single elements."""
-        first = len(self.loops) - self.in_code
-        every = single = 0.0
-        for a in self.accesses:
-            if a.store:
-                continue
-            inside = [
-                t
-                for k, t in enumerate(self.trips[first:], first)
-                if a.used[k] and not (self.lanes > 1 and k == len(self.trips) - 1)
-            ]
-            count = prod(inside)
-            every += count
-            single += count if a.fixed else 0.0
-        return every, single
-
-    def strided(self) -> float:
-        """Accesses along the vector loop that are neither neighbours nor one element."""
-        if self.lanes == 1:
-            return 0.0
-        return float(sum(not a.neighbours and not a.fixed for a in self.accesses))
-
-
-def _access(
-    size: int, store: bool, indices: tuple[Expr, ...], env: Mapping[str, Any], count: int
-) -> _Access:
-    values = [_index(i, env) for i in indices if not n.loads(i)]
-    table = np.zeros((len(values), 3 * count + 1), np.int64)
-    for row, value in zip(table, values, strict=True):
-        row[:] = value
-    corner = table[:, : count + 1]
-    boxes = (np.abs(corner - corner[:, -1:]) + 1.0).prod(axis=0).tolist()
-    moved = table[:, count + 1 :] - corner[:, -1:]
-    any_moved = (moved != 0).any(axis=0) if len(values) else np.zeros(2 * count, bool)
-    used = (any_moved[:count] | any_moved[count:]).tolist()
-    step = moved[:, -1].tolist() if count and values else []
-    fixed = not any(step)
-    return _Access(
-        size, store, boxes, used, bool(step) and not any(step[:-1]) and step[-1] == 1, fixed
-    )
-
-
-def _index(e: Expr, env: Mapping[str, Any]) -> Any:
-    return e.value if isinstance(e, Const) else evaluate_array(e, env)

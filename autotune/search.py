@@ -21,7 +21,7 @@ from planish.schedules.space import Point, Space
 from planish.schedules.trace import Trace
 
 from .cost import Model, Sample
-from .features import Array, features
+from .features import Array, features, least_cycles
 from .tasks import Task
 
 ELITES: Final = 8  # measured points that have children
@@ -61,6 +61,9 @@ class Search:
     def __post_init__(self) -> None:
         self.start = self.space.start()
         self.tried.add(self.start.schedule.trace)
+        task = self.task
+        self._sizes = dict(zip((v.name for v in task.func.symbols), task.sizes, strict=True))
+        self._least = least_cycles(task.func, task.machine, task.threads, self._sizes)
 
     def propose(self, count: int, model: Model, lent: Sequence[Decisions] = ()) -> list[Point]:
         """So many new points to measure; fewer if no more are found.
@@ -112,8 +115,9 @@ class Search:
         found = self._features.get(point.schedule.trace)
         if found is None:
             task = self.task
-            sizes = dict(zip((v.name for v in task.func.symbols), task.sizes, strict=True))
-            found = features(point.schedule.func, task.machine, task.threads, sizes)
+            found = features(
+                point.schedule.func, task.machine, task.threads, self._sizes, self._least
+            )
             self._features[point.schedule.trace] = found
         return found
 

@@ -11,7 +11,7 @@ from planish.schedules.schedule import LANGUAGE, replay
 from planish.targets.target import parse_target
 
 from .cost import Sample
-from .features import features
+from .features import features, least_cycles
 from .records import Contents
 from .tasks import parse_text, target_key
 
@@ -33,6 +33,7 @@ def samples_of(
         except PlanishError:
             continue
         machines[target_key(target)] = target.machine
+    shortest: dict[str, float] = {}
     out: list[Sample] = []
     lost = 0
     trials = [r for r in contents.records if r.kind == "trial"]
@@ -49,5 +50,8 @@ def samples_of(
             lost += 1
             continue
         where = f"{r.task} {r.target} {r.threads} {r.sizes}"
-        out.append(Sample(where, features(s.func, machine, r.threads, sizes), r.time))
+        if where not in shortest:
+            shortest[where] = least_cycles(func, machine, r.threads, sizes)
+        x = features(s.func, machine, r.threads, sizes, shortest[where])
+        out.append(Sample(where, x, r.time))
     return out, lost

@@ -17,7 +17,7 @@ from planish.compiler.loop.ir import Function
 from planish.schedules.choices import Decisions
 from planish.schedules.schedule import LANGUAGE
 
-from .features import Array, features
+from .features import Array, features, least_cycles
 from .records import Contents, Record
 from .tasks import Task, parse_text
 
@@ -27,7 +27,8 @@ MOST: Final = 300  # tasks of a log that lend: each costs some milliseconds to r
 def outline(func: Function, task: Task, sizes: tuple[int, ...]) -> Array:
     """The features of a function before it is scheduled, for the machine of a task."""
     at: Mapping[str, int] = dict(zip((v.name for v in func.symbols), sizes, strict=True))
-    return features(func, task.machine, task.threads, at)
+    shortest = least_cycles(func, task.machine, task.threads, at)
+    return features(func, task.machine, task.threads, at, shortest)
 
 
 @dataclass

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planish.autotune.cost import CostModel, Sample
+from planish.autotune.cost import TIME, CostModel, Sample
 from planish.autotune.features import NAMES
 from planish.compiler.errors import ParseError, TuningError
 
 
-def samples(tasks: int, each: int, seed: int = 0) -> list[Sample]:
+def samples(tasks: int, each: int, seed: int = 0, estimate: float = 0.0) -> list[Sample]:
     """Times that follow from two of the features, in another unit for each task."""
     rng = np.random.default_rng(seed)
     out = []
@@ -22,6 +22,7 @@ def samples(tasks: int, each: int, seed: int = 0) -> list[Sample]:
         unit = 10.0 ** rng.uniform(-6, -2)
         for _ in range(each):
             x = rng.uniform(0, 10, len(NAMES)).astype(np.float32)
+            x[TIME] = rng.uniform(0, estimate)
             out.append(Sample(f"task {t}", x, unit * (1 + x[3] + 0.2 * (x[8] - 5) ** 2)))
     return out
 
@@ -37,11 +38,22 @@ def test_it_learns_an_order() -> None:
     model = CostModel()
     unseen = samples(1, 60, seed=1)
     score, unsure = model.score(np.stack([s.features for s in unseen]))
-    assert not score.any()
+    assert not score.any()  # the estimate is the same for all
     assert (unsure == 1).all()
     model.fit(samples(6, 40))
     assert model.is_trained
     assert agreement(model, unseen) > 0.8
+
+
+def test_the_estimate_ranks_until_samples_say_otherwise() -> None:
+    some = samples(1, 60, estimate=5.0)
+    features = np.stack([s.features for s in some])
+    model = CostModel()
+    score, _ = model.score(features)
+    assert (np.argsort(score) == np.argsort(-features[:, TIME])).all()
+    assert abs(agreement(model, some)) < 0.4
+    model.fit(samples(6, 40, seed=1, estimate=5.0))
+    assert agreement(model, some) > 0.7
 
 
 def test_failures_are_the_worst() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from planish.autotune.features import NAMES, features
+from planish.autotune.features import NAMES, features, least_cycles
 from planish.autotune.tasks import Task
 from planish.compiler.loop.text import parse
 from planish.compiler.machine import Machine
@@ -18,7 +18,8 @@ MACHINE = Machine("avx2", 32, 16, True, 32 << 10, 512 << 10, 8 << 20, 2)
 
 
 def of(text: str, threads: int = 2) -> dict[str, float]:
-    found = features(parse(text), MACHINE, threads, {})
+    func = parse(text)
+    found = features(func, MACHINE, threads, {}, least_cycles(func, MACHINE, threads, {}))
     return dict(zip(NAMES, map(float, found), strict=True))
 
 
@@ -77,6 +78,19 @@ def test_what_makes_a_schedule_bad_is_seen() -> None:
     assert strided["strided"] == 1.0
 
 
+def test_the_estimate_knows_what_makes_a_schedule_bad() -> None:
+    good = of(PRODUCT)
+    assert good["arithmetic"] == pytest.approx(0.0, abs=0.01)
+    assert good["arithmetic"] < good["main_time"] < good["time"]
+    assert of(PRODUCT.replace("parallel(4)", "serial(4)"))["main_time"] == pytest.approx(
+        good["main_time"] + 1, abs=0.01
+    )
+    assert of(PRODUCT.replace("vector(8)", "serial(8)"))["time"] > good["time"] + 1
+    one_sum = PRODUCT.replace("unrolled(4)", "serial(4)").replace("unrolled(2)", "serial(2)")
+    assert of(one_sum)["latency"] == pytest.approx(good["latency"] + 3)  # one sum instead of eight
+    assert of(PRODUCT.replace("parallel(4)", "serial(4)"))["starting"] < good["starting"]
+
+
 def test_functions_without_loops_have_features() -> None:
     f = of('def f(x: f32[1], *, y: f32[1]):\n    with block("b"):\n        y[0] = x[0]')
     assert f["points"] == 1.0
@@ -87,9 +101,10 @@ def test_functions_without_loops_have_features() -> None:
 def test_every_point_has_features_of_its_own(task: Task) -> None:
     pick, seen = Random(0), {}
     sizes = dict(zip((v.name for v in task.func.symbols), task.sizes, strict=True))
+    shortest = least_cycles(task.func, task.target.machine, 2, sizes)
     for _ in range(25):
         point = task.space.random(pick)
-        found = features(point.schedule.func, task.target.machine, 2, sizes)
+        found = features(point.schedule.func, task.target.machine, 2, sizes, shortest)
         assert found.shape == (len(NAMES),)
         assert np.isfinite(found).all()
         seen[point.schedule.trace] = found.tobytes()
