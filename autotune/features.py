@@ -19,7 +19,7 @@ from planish.compiler.loop.ir import Function, blocks
 from planish.compiler.machine import Machine
 
 from .estimate import START, Time, least_time, starts, time_of, traffic
-from .nests import Nest, nests_of, value_of
+from .nests import Nest, bytes_of, nests_of
 
 Array = np.ndarray[Any, Any]
 
@@ -138,7 +138,7 @@ def _whole(
     points = sum(x.points for x in rest)
 
     def size(scope: str) -> float:
-        return float(sum(value_of(t.bytes, sizes) for t in func.temps if t.scope == scope))
+        return float(sum(bytes_of(t, sizes) for t in func.temps if t.scope == scope))
 
     return {
         "threads": threads,
@@ -148,7 +148,7 @@ def _whole(
         "l2": _log(machine.l2_bytes),
         "l3": _log(machine.l3_bytes),
         "operations": _log(sum(x.points * x.cost for x in every)),
-        "argument_bytes": _log(sum(value_of(p.bytes, sizes) for p in func.params)),
+        "argument_bytes": _log(sum(bytes_of(p, sizes) for p in func.params)),
         "global_bytes": _log(size("global")),
         "local_bytes": _log(size("local")),
         "blocks": len(every),

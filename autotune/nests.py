@@ -11,8 +11,8 @@ import numpy as np
 
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.evaluate import evaluate, evaluate_array
-from planish.compiler.expr.nodes import Const, Expr
-from planish.compiler.loop.ir import Block, Function, Loop, nests, reads
+from planish.compiler.expr.nodes import Const, Expr, Var
+from planish.compiler.loop.ir import Block, Buffer, Function, Loop, nests, reads
 from planish.schedules.rules.analysis import operations
 
 
@@ -24,6 +24,11 @@ def nests_of(func: Function, sizes: Mapping[str, int]) -> list[Nest]:
 def value_of(e: Expr, sizes: Mapping[str, int]) -> float:
     """An extent; it may be over variables of loops outside, which are then at 0."""
     return float(e.value) if isinstance(e, Const) else float(evaluate(e, sizes))
+
+
+def bytes_of(b: Buffer, sizes: Mapping[str, int]) -> float:
+    """The bytes of a buffer."""
+    return b.dtype.bits / 8 * prod(value_of(d, sizes) for d in b.shape)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class Nest:
         self.needed = float(prod(max(1.0, value_of(i.extent, origin)) for i in block.iters))
         self.needed = self.needed if block.iters else self.points
         self.cost = operations(block.value) + (block.combiner is not None)
-        self.reads = len(reads(block))
+        self._loads = reads(block)
+        self.reads = len(self._loads)
         self.lanes = self.trips[-1] if loops and loops[-1].kind == "vector" else 1.0
         chunks = [t for x, t in zip(loops, self.trips, strict=True) if x.kind == "parallel"]
         self.chunks = float(prod(chunks)) if chunks else 0.0
@@ -87,7 +93,7 @@ class Nest:
 
     def _accesses(self, func: Function, origin: Mapping[str, int]) -> list[_Access]:
         b, count = self.block, len(self.loops)
-        every = [(b.buffer, b.indices), *dict.fromkeys((x.buffer, x.indices) for x in reads(b))]
+        every = [(b.buffer, b.indices), *dict.fromkeys((x.buffer, x.indices) for x in self._loads)]
         buffers = func.buffers
         # Row k: the loops from the k-th on are at their ends, the others at 0. Behind these, for
         # each loop a row where it alone is at its end, and one where it is at 1.
@@ -157,4 +163,21 @@ def _access(
 
 
 def _index(e: Expr, env: Mapping[str, Any]) -> Any:
-    return e.value if isinstance(e, Const) else evaluate_array(e, env)
+    """The value of an index; the kinds that most are made of without any ceremony."""
+    match e:
+        case Const(value):
+            return value
+        case Var(name):
+            return env[name]
+        case n.Add(a, b):
+            return _index(a, env) + _index(b, env)
+        case n.Mul(a, b):
+            return _index(a, env) * _index(b, env)
+        case n.Sub(a, b):
+            return _index(a, env) - _index(b, env)
+        case n.FloorDiv(a, Const(b)) if b:
+            return _index(a, env) // b
+        case n.FloorMod(a, Const(b)) if b:
+            return _index(a, env) % b
+        case _:
+            return evaluate_array(e, env)
