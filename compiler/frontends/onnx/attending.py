@@ -171,8 +171,7 @@ def rotated(
     turns = []
     for table in (cos, sin):
         found = step(r, Gather(0), table, positions)
-        *before, _ = found.type.shape
-        turns.append(step(r, Reshape((*before, ONE, pairs)), found))
+        turns.append(step(r, Reshape((*found.type.shape[:-1], ONE, pairs)), found))
     before = x.type.shape[:-1]
     if interleaved:
         two = step(r, Reshape((*before, pairs, as_expr(2))), head)

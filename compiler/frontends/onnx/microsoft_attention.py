@@ -112,9 +112,9 @@ def _unused(r: NodeReader, *names: str) -> None:
 @handles("MultiHeadAttention", 1, domain=MICROSOFT)
 def multi_head_attention(r: NodeReader) -> list[Value | None]:
     """The keys there were before are inputs 6 and 7; the scores are output 3."""
-    for k, what in ((8, "the length of what is in a shared buffer"), (9, "beams")):
-        if r.optional(k) is not None:
-            raise r.fail(f"input {k}, {what}, is not supported")
+    for at, what in ((8, "the length of what is in a shared buffer"), (9, "beams")):
+        if r.optional(at) is not None:
+            raise r.fail(f"input {at}, {what}, is not supported")
     count = counted(r, "num_heads")
     q, k, v, *bias = _separate(r, count)
     q = parted(r, q if not bias else step(r, Add(), q, bias[0]), count)
@@ -149,8 +149,8 @@ def _of_heads(
             before = last.type.shape[2]
             x = step(r, Concat(2), last, x)
         made.append(x)
-    heads = Heads(heads_first(r, q), *made, before)
-    y, scores = attended(r, heads.q, *made, heads.scoring(r, *masks))
+    heads = Heads(heads_first(r, q), made[0], made[1], before)
+    y, scores = attended(r, heads.q, heads.k, heads.v, heads.scoring(r, *masks))
     told = None
     if any(r.output_names[3:]):
         same = scores.type.dtype is q.type.dtype
@@ -199,9 +199,9 @@ def decoder_masked_multi_head_attention(r: NodeReader) -> list[Value | None]:
     """As MultiHeadAttention, of one query and in another order."""
     _unused(r, "past_present_share_buffer")
     r.attribute("output_qk")  # output 3 is asked for by its name
-    for k, what in ((7, "the length of what is in a shared buffer"), (8, "beams"), (9, "beams")):
-        if r.optional(k) is not None:
-            raise r.fail(f"input {k}, {what}, is not supported")
+    for at, what in ((7, "the length of what is in a shared buffer"), (8, "beams"), (9, "beams")):
+        if r.optional(at) is not None:
+            raise r.fail(f"input {at}, {what}, is not supported")
     count, q, bias = counted(r, "num_heads"), r.input(0), r.optional(10)
     if r.optional(1) is None:
         third = part_of(r, q.type.shape[-1], 3, f"{q!r} is not queries, keys and values")
@@ -279,6 +279,6 @@ def _projected(
     out, _ = attended(r, q, k, v, heads.scoring(r, mask, added))
     present = None
     if any(r.output_names[1:]):
-        parts = [step(r, Reshape((ONE, *x.type.shape)), x) for x in (k, v)]
-        present = step(r, Concat(0), *parts)
+        both = [step(r, Reshape((ONE, *x.type.shape)), x) for x in (k, v)]
+        present = step(r, Concat(0), *both)
     return [joined(r, out), present]

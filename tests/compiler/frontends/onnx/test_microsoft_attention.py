@@ -13,6 +13,8 @@ from onnx_harness import check, compare, expected, model_of
 
 from planish.compiler.errors import PlanishError
 from planish.compiler.frontends.onnx.importer import import_model
+from planish.compiler.graph.attention import compose_attention
+from planish.compiler.graph.canonicalize import canonicalize
 from planish.compiler.graph.ir import Array
 from planish.compiler.graph.reference import run_reference
 from planish.compiler.ops.sampling import f32, ints
@@ -76,11 +78,11 @@ def plain(
 
 N, D, B, S, L = 2, 4, 2, 3, 5
 GIVEN = {
-    "q": f32(B, S, N * D), "k": f32(B, L, N * D), "v": f32(B, L, N * D),
+    "q": f32(B, S, N * D), "k": f32(B, L, N * D), "v": f32(2, B, L, N * D)[1],
     "wide": f32(B, L, N * 6), "b": f32(3 * N * D), "bw": f32(2 * N * D + N * 6),
     "self": f32(B, S, N * D), "bias": f32(1, N, S, L), "each": f32(B, 1, S, L),
-    "pk": f32(B, N, 2, D), "pv": f32(B, N, 2, D),
-    "k4": f32(B, N, L, D), "v4": f32(B, N, L, D),
+    "pk": f32(B, N, 2, D), "pv": f32(2, B, N, 2, D)[1],
+    "k4": f32(B, N, L, D), "v4": f32(2, B, N, L, D)[1],
     "keep": np.array([[1, 1, 0, 0, 1], [1, 0, 1, 1, 1]], np.int32),
     "some": ints(B, S, L, low=0, high=2, dtype="int32"),
     "count": np.array([3, 5], np.int32),
@@ -153,7 +155,7 @@ def test_packed_inputs() -> None:
 
 def test_decoder_masked_multi_head_attention() -> None:
     """Which ONNX Runtime's kernel for CPUs has with a shared buffer only."""
-    given = {n: f32(B, 1, N * D) for n in ("q", "k", "v")}
+    given = dict(zip("qkv", f32(3, B, 1, N * D), strict=True))
     given |= {"pk": GIVEN["pk"], "pv": GIVEN["pv"], "m": np.array([[1, 1, 0], [0, 1, 1]], np.int32)}
     given["b"] = GIVEN["b"]
     q, k, v = (
@@ -254,7 +256,21 @@ def test_what_is_refused(
 
 
 def test_half_floats_are_wide_within() -> None:
-    given = {n: (f32(B, S, N * D) * 30).astype(np.float16) for n in ("q", "k", "v")}
+    given = dict(zip("qkv", (f32(3, B, S, N * D) * 30).astype(np.float16), strict=True))
     graph = import_model(model("MultiHeadAttention", "q k v", given, num_heads=N))
     want = plain(*(split_heads(given[n].astype(np.float32), N) for n in "qkv"))
     compare(run_reference(graph, given), [want.astype(np.float16)])
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_it_becomes_one_operator(symbolic: bool) -> None:
+    """Masks and causality are within it."""
+    given = dict(zip("qkv", f32(3, B, 16, N * D), strict=True))
+    given["m"] = np.ones((B, 16), np.int32)
+    made = model("MultiHeadAttention", "q k v - m", given, symbolic=symbolic, num_heads=N,
+                 unidirectional=1, scale=0.5)  # fmt: skip
+    graph = compose_attention(canonicalize(import_model(made)))
+    names = [node.op.name for node in graph.nodes]
+    assert "attention" in names and "softmax" not in names
+    q, k, v = (split_heads(given[n], N) for n in "qkv")
+    compare(run_reference(graph, given), [plain(q, k, v, 0.5, causal=True)], 2e-5)
