@@ -26,12 +26,10 @@ from planish.compiler.ops.normalization import LayerNorm, RMSNorm
 from planish.compiler.ops.shape import Transpose
 
 from .elementwise import step
-from .indexing import gather_nd, trilu
 from .microsoft_quantized import MICROSOFT
 from .nn import conv_of, gemm_of
 from .normalization import stash_of
 from .reader import NodeReader, handles
-from .vision import grid_sample
 
 _OPSETS = range(1, onnx.defs.onnx_opset_version() + 1)
 
@@ -119,10 +117,6 @@ def fused_gemm(r: NodeReader) -> Value:
     """Gemm, then an activation."""
     given = [r.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
     return _activated(r, gemm_of(r, 13), [float(v) for v in given if v is not None])
-
-
-for _name, _handler in (("GatherND", gather_nd), ("GridSample", grid_sample), ("Trilu", trilu)):
-    handles(_name, 1, domain=MICROSOFT)(_handler)  # as they were before ONNX had them
 
 
 def _sum(r: NodeReader, bias: int) -> Value:

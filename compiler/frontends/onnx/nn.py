@@ -170,15 +170,18 @@ def _fitting_pads(
     return (*begins, *ends), tuple(extra)
 
 
-def _pool_geometry(r: NodeReader, dilated: bool) -> Geometry:
-    sizes = r.input(0).type.shape[2:]
+def pool_geometry(r: NodeReader, dilated: bool, last: bool = False) -> Geometry:
+    """The windows of a pool; ``last``: over an input with the channels behind."""
+    shape = r.input(0).type.shape
+    sizes = shape[1:-1] if last else shape[2:]
     kernel = tuple(as_expr(int(k)) for k in r.required("kernel_shape"))
     if any(n.lt(k, 1) is n.TRUE for k in kernel):
         raise r.fail(f"kernel_shape {list(kernel)} must be at least 1")
     return geometry(r, sizes, kernel, dilated, cuts=True)
 
 
-def _ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
+def ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
+    """Whether windows that reach beyond the end count."""
     if r.version < since:
         return False
     return bool(r.attribute("ceil_mode", 0)) and g.auto_pad == "NOTSET"
@@ -188,8 +191,8 @@ def _ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
 def max_pool(r: NodeReader) -> list[Value]:
     """Indices since version 8, dilations and ceil_mode since 10."""
     x = r.input(0)
-    g = _pool_geometry(r, r.version >= 10)
-    ceil = _ceil_mode(r, g, 10)
+    g = pool_geometry(r, r.version >= 10)
+    ceil = ceil_mode(r, g, 10)
     order = int(r.attribute("storage_order", 0)) if r.version >= 8 else 0
     fields = (g.extents, g.strides, g.dilations, g.pads, ceil, False)
     outputs = [r.one(MaxPool(*fields), x)]
@@ -202,8 +205,8 @@ def max_pool(r: NodeReader) -> list[Value]:
 @handles("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(r: NodeReader) -> Value:
     """count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
-    g = _pool_geometry(r, r.version >= 19)
-    ceil = _ceil_mode(r, g, 10)
+    g = pool_geometry(r, r.version >= 19)
+    ceil = ceil_mode(r, g, 10)
     include = r.version >= 7 and bool(r.attribute("count_include_pad", 0))
     op = AveragePool(g.extents, g.strides, g.dilations, g.pads, ceil, False, include)
     return r.one(op, r.input(0))
@@ -220,8 +223,8 @@ def norm_order(r: NodeReader) -> int:
 @handles("LpPool", 1, 2, 11, 18, 22)
 def lp_pool(r: NodeReader) -> Value:
     """ceil_mode and dilations since version 18."""
-    g = _pool_geometry(r, r.version >= 18)
-    ceil = _ceil_mode(r, g, 18)
+    g = pool_geometry(r, r.version >= 18)
+    ceil = ceil_mode(r, g, 18)
     p = norm_order(r)
     return r.one(LpPool(g.extents, g.strides, g.dilations, g.pads, ceil, False, p), r.input(0))
 
