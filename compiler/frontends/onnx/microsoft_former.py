@@ -8,6 +8,7 @@ from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.convolution import ConvTranspose
+from planish.compiler.ops.determinant import Inverse
 from planish.compiler.ops.elementwise import Sub
 from planish.compiler.ops.reduction import ReduceSumSquare
 from planish.compiler.ops.selection import Unique
@@ -94,6 +95,12 @@ def cdist(r: NodeReader) -> Value:
     if metric == "sqeuclidean":
         return r.one(squares, difference)
     return r.one(Sqrt(), step(r, squares, difference))
+
+
+@handles("Inverse", 1, domain=MICROSOFT)
+def inverse(r: NodeReader) -> Value:
+    """Of the last two axes."""
+    return r.one(Inverse(), r.input(0))
 
 
 def _one_sided(r: NodeReader) -> None:

@@ -164,6 +164,11 @@ def test_distances() -> None:
         import_model(model("CDist", "a b", given, metric="cityblock"))
 
 
+def test_inverse() -> None:
+    compared("Inverse", "x", {"x": f32(2, 3, 4, 4)})
+    compared("Inverse", "x", {"x": np.array([[0, 2], [4, 0]], np.float32)})
+
+
 @pytest.mark.parametrize("length", [2, 8, 30])
 def test_real_transforms(length: int) -> None:
     """Which ONNX Runtime has for GPUs only."""
