@@ -30,6 +30,8 @@ def matmul_nbits(r: NodeReader) -> Value:
     rows, width = int(r.required("N")), int(r.required("K"))
     block = int(r.required("block_size"))
     r.attribute("accuracy_level")  # how ONNX Runtime may round the left operand
+    if r.attribute("weight_prepacked", 0):
+        raise r.fail("the weights are in the order of one GPU (weight_prepacked is not 0)")
     packed, scales, bias = r.array(1), r.input(2), r.optional(5)
     if bits not in (2, 4, 8) or block < 1 or min(rows, width) < 1:
         raise r.fail(f"{bits} bits in blocks of {block} for [{rows}, {width}] weights")

@@ -17,12 +17,13 @@ from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.normalization import LayerNorm
 from planish.compiler.ops.reduction import ReduceSum
-from planish.compiler.ops.shape import Reshape, Split, Transpose
+from planish.compiler.ops.shape import Reshape, Split
 from planish.compiler.ops.softmax import Softmax
 
 from .attending import counting, part_of
 from .elementwise import step
 from .microsoft_quantized import MICROSOFT
+from .nn import channels_behind, channels_in_front
 from .reader import NodeReader, handles
 
 
@@ -57,20 +58,17 @@ def embed_layer_normalization(r: NodeReader) -> list[Value | None]:
 
 def _group_norm(r: NodeReader, x: Value, last: bool) -> Value:
     """Groups of channels normalised, then the activation that the node asks for."""
-    rank, dtype, activation = x.type.rank, x.type.dtype, r.required("activation")
+    dtype, activation = x.type.dtype, r.required("activation")
     if activation not in (0, 1):
         raise r.fail(f"attribute activation is {activation}, neither 0 nor 1")
-    if rank < 3:
+    if x.type.rank < 3:
         raise r.fail(f"{x!r} must have a batch, channels and sizes")
     weights = [
         v if v.type.dtype is dtype else step(r, Cast(dtype), v) for v in (r.input(1), r.input(2))
     ]
     op = GroupNorm(int(r.required("groups")), float(r.attribute("epsilon", 1e-5)))
-    if last:
-        x = step(r, Transpose((0, rank - 1, *range(1, rank - 1))), x)
-    y = step(r, op, x, *weights)
-    if last:
-        y = step(r, Transpose((0, *range(2, rank), 1)), y)
+    y = step(r, op, channels_in_front(r, x) if last else x, *weights)
+    y = channels_behind(r, y) if last else y
     return step(r, Swish(1.0), y) if activation else y
 
 

@@ -32,10 +32,11 @@ from planish.compiler.ops.shape import Concat, Transpose
 from planish.compiler.ops.softmax import Softmax
 
 from .elementwise import step
-from .nn import ceil_mode, pool_geometry
+from .nn import ceil_mode, channels_behind, channels_in_front, pool_geometry
 from .quantization import (
     dequantize_linear,
     operands_of,
+    qlinear_conv_of,
     quantize_linear,
     vector,
 )
@@ -140,6 +141,14 @@ def nhwc_max_pool(r: NodeReader) -> Value:
     g = pool_geometry(r, True, True)
     op = MaxPool(g.extents, g.strides, g.dilations, g.pads, ceil_mode(r, g, r.version), True)
     return r.one(op, r.input(0))
+
+
+@handles("QLinearConv", 1, domain=MICROSOFT)
+def qlinear_conv(r: NodeReader) -> Value:
+    """As ONNX's; the channels of input and output may be behind, those of the weights are not."""
+    if not r.attribute("channels_last", 0):
+        return qlinear_conv_of(r, r.input(0))
+    return channels_behind(r, qlinear_conv_of(r, channels_in_front(r, r.input(0))))
 
 
 @handles("QLinearConcat", 1, domain=MICROSOFT)

@@ -19,7 +19,7 @@ from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from planish.compiler.ops.matmul import Einsum, MatMul, parse
 from planish.compiler.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndices
-from planish.compiler.ops.shape import Reshape
+from planish.compiler.ops.shape import Reshape, Transpose
 from planish.compiler.ops.windows import Dim, plain, reach, same_pads
 
 from .reader import NodeReader, handles
@@ -113,9 +113,29 @@ def conv(r: NodeReader) -> Value:
     return conv_of(r)
 
 
-def conv_of(r: NodeReader) -> Value:
-    """The sum of products, of the first three inputs."""
+def conv_of(r: NodeReader, last: bool = False) -> Value:
+    """The sum of products, of the first three inputs; ``last``: x has its channels behind."""
     x, w, b = r.input(0), r.input(1), r.optional(2)
+    if last:
+        return channels_behind(r, conv_from(r, channels_in_front(r, x), w, b))
+    return conv_from(r, x, w, b)
+
+
+def channels_in_front(r: NodeReader, x: Value) -> Value:
+    """[batch, sizes..., channels] as [batch, channels, sizes...]."""
+    rank = x.type.rank
+    if rank < 3:
+        raise r.fail(f"the input {x!r} has no spatial axes")
+    return step(r, Transpose((0, rank - 1, *range(1, rank - 1))), x)
+
+
+def channels_behind(r: NodeReader, x: Value) -> Value:
+    """[batch, channels, sizes...] as [batch, sizes..., channels]."""
+    return step(r, Transpose((0, *range(2, x.type.rank), 1)), x)
+
+
+def conv_from(r: NodeReader, x: Value, w: Value, b: Value | None) -> Value:
+    """A convolution by the node's attributes."""
     g = geometry(r, x.type.shape[2:], weights_kernel(r, w.type))
     return r.one(Conv(g.strides, g.dilations, g.pads, int(r.attribute("group", 1))), x, w, b)
 

@@ -260,6 +260,7 @@ def test_fused_matmul(flips: dict[str, int], batches: dict[str, int]) -> None:
         {"activation": "LeakyRelu", "activation_params": [0.125]},
         {"activation": "HardSigmoid", "activation_params": [0.25, 0.5]},
         {"activation": "Clip", "activation_params": [-0.5, 0.75]},
+        {"activation": "HardSwish"},
     ],
 )
 def test_fused_conv(activation: dict[str, Any]) -> None:
@@ -278,6 +279,37 @@ def test_fused_conv(activation: dict[str, Any]) -> None:
 def test_fused_gemm(activation: dict[str, Any]) -> None:
     given = {"x": f32(3, 4), "w": f32(5, 4), "b": f32(5)}
     compared("FusedGemm", "x w b", given, transB=1, alpha=0.5, beta=2.0, **activation)
+
+
+def test_further_products() -> None:
+    """Of which ONNX Runtime has but the first for CPUs."""
+    given = {"a": f32(3, 4), "b": f32(5, 4), "c": f32(5)}
+    compared("TransposeMatMul", "a b", given, transB=1, alpha=0.5)
+    y = given["a"] @ given["b"].T
+    made = model("FusedMatMulActivation", "a b", given, transB=1, activation="HardSigmoid",
+                 activation_beta=0.25)  # fmt: skip
+    check(made, given, want=[np.clip(0.2 * y + 0.25, 0, 1)])
+    sums = {"x": y, "c": given["c"]}
+    (want,) = expected(model("FastGelu", "x c", sums), sums)
+    given["b"] = np.ascontiguousarray(given["b"].T)
+    check(model("GemmFastGelu", "a b c", given), given, want=[want])
+
+
+def test_convolutions_with_channels_behind() -> None:
+    """Their weights are in ONNX's order. ONNX Runtime has only that of integers for CPUs."""
+    given = {"x": f32(2, 5, 6, 4), "w": f32(6, 2, 3, 3), "b": f32(6), "z": f32(2, 5, 6, 6)}
+    front = {n: np.ascontiguousarray(a.transpose(0, 3, 1, 2)) if n in "xz" else a
+             for n, a in given.items()}  # fmt: skip
+    sizes: dict[str, Any] = {"group": 2, "pads": [1] * 4, "activation": "Relu"}
+    (want,) = expected(model("FusedConv", "x w b z", front, constants="w b", **sizes),
+                       {n: front[n] for n in "xz"})  # fmt: skip
+    made = model("NhwcFusedConv", "x w b z", given, constants="w b", **sizes)
+    check(made, {n: given[n] for n in "xz"}, want=[want.transpose(0, 2, 3, 1)])
+    for last in (0, 1):
+        whole = {**SCALES, "x": byte(2, 6, 6, 6), "w": byte(4, 3, 3, 3, dtype="int8"),
+                 "zb": number(0, "int8")}  # fmt: skip
+        compared("QLinearConv", "x sa za w sb zb sy zy", whole, "sa za w sb zb sy zy", group=2,
+                 channels_last=last, strides=[2, 1])  # fmt: skip
 
 
 def test_an_unknown_activation_is_named() -> None:
