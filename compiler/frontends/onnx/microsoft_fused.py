@@ -32,7 +32,7 @@ from planish.compiler.ops.shape import Transpose
 
 from .elementwise import step
 from .microsoft_quantized import MICROSOFT
-from .nn import conv_of, gemm_of
+from .nn import channels_behind, channels_in_front, conv_from, conv_of, gemm_of
 from .normalization import stash_of
 from .reader import NodeReader, handles
 
@@ -134,6 +134,13 @@ def fused_conv(r: NodeReader) -> Value:
 def nhwc_fused_conv(r: NodeReader) -> Value:
     """The same with the channels behind, but those of the weights."""
     return _fused_conv(r, True)
+
+
+@handles("NhwcConv", 1, domain=MICROSOFT)
+def nhwc_conv(r: NodeReader) -> Value:
+    """The channels are behind in the weights too: [out, sizes..., in]."""
+    x, w = (channels_in_front(r, v) for v in (r.input(0), r.input(1)))
+    return channels_behind(r, conv_from(r, x, w, r.optional(2)))
 
 
 def _numbers(r: NodeReader) -> list[float | None]:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from planish.compiler.dtypes import F32, I32
 from planish.compiler.expr import nodes as n
-from planish.compiler.expr.nodes import as_expr
+from planish.compiler.expr.nodes import Const, as_expr
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.activations import Gelu, Swish
 from planish.compiler.ops.channel_normalization import GroupNorm
-from planish.compiler.ops.compare import Equal
+from planish.compiler.ops.compare import Equal, Less
 from planish.compiler.ops.conversion import Cast
-from planish.compiler.ops.creation import ConstantOfShape
-from planish.compiler.ops.elementwise import Add, Mul
+from planish.compiler.ops.creation import ConstantOfShape, Where
+from planish.compiler.ops.elementwise import Add, Max, Min, Mul, Sub
 from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.normalization import LayerNorm
 from planish.compiler.ops.reduction import ReduceSum
-from planish.compiler.ops.shape import Reshape, Split
+from planish.compiler.ops.shape import Reshape, Split, Transpose
 from planish.compiler.ops.softmax import Softmax
+from planish.compiler.ops.unary import Abs
 
 from .attending import counting, part_of
+from .dynamic import Integers
 from .elementwise import step
 from .microsoft_quantized import MICROSOFT
 from .nn import channels_behind, channels_in_front
 from .reader import NodeReader, handles
+
+_FARTHEST: Final = 1 << 16  # distances that have places in a table of buckets
 
 
 @handles("EmbedLayerNormalization", 1, domain=MICROSOFT)
@@ -119,3 +125,39 @@ def bias_softmax(r: NodeReader) -> Value:
     if not -rank <= axis < rank:
         raise r.fail(f"axis {axis} is out of range for rank {rank}")
     return r.one(Softmax(tuple(range(axis % rank, rank))), total)
+
+
+def _buckets(count: int, most: int) -> list[int]:
+    """The bucket of each distance up to ``most``, rounded as in floats of 32 bits."""
+    exact, far = count // 2, np.arange(most + 1)
+    ratio = np.log(np.maximum(far, exact).astype(np.float32) / np.float32(exact))
+    ranged = ratio / np.float32(np.log(most / exact)) * np.float32(count - exact)
+    last = np.minimum(exact + ranged.astype(np.int64), count - 1)
+    return [int(k) for k in np.where(far < exact, far, last)]
+
+
+@handles("RelativePositionBias", 1, domain=MICROSOFT)
+def relative_position_bias(r: NodeReader) -> Value:
+    """A row of the table for each distance of a query and a key: of far ones, several share one.
+
+    Half of the rows are for single distances, the others for ranges that grow up to max_distance;
+    where keys behind the query count, half of all rows are for those.
+    """
+    table, most = r.input(0), int(r.required("max_distance"))
+    both = bool(r.attribute("is_bidirectional", 0))
+    if table.type.rank != 2 or not isinstance(rows := table.type.shape[0], Const):
+        raise r.fail(f"the table {table!r} must be [buckets, heads], their number known")
+    buckets = int(rows.value) // 2 if both else int(rows.value)
+    exact = buckets // 2
+    if exact < 1 or not exact < most <= _FARTHEST:
+        raise r.fail(f"max_distance {most} for a table of {rows} rows")
+    i = Integers(r)
+    queries, keys = (r.symbol(i.row(i.wide(r.input(k))), f"length {k}") for k in (1, 2))
+    at = i(Reshape((queries, as_expr(1))), counting(r, queries))
+    behind = i(Sub(), at, counting(r, keys))  # how far the key is behind the query
+    far = i(Abs(), behind) if both else i(Max(), behind, 0)
+    bucket = i(Gather(0), _buckets(buckets, most), i(Min(), far, most))
+    if both:
+        bucket = i(Where(), i(Less(), behind, 0), i(Add(), bucket, buckets), bucket)
+    found = i(Transpose((2, 0, 1)), i(Gather(0), table, bucket))
+    return r.one(Reshape((as_expr(1), *found.type.shape)), found)

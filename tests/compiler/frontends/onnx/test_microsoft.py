@@ -305,6 +305,13 @@ def test_convolutions_with_channels_behind() -> None:
                        {n: front[n] for n in "xz"})  # fmt: skip
     made = model("NhwcFusedConv", "x w b z", given, constants="w b", **sizes)
     check(made, {n: given[n] for n in "xz"}, want=[want.transpose(0, 2, 3, 1)])
+    behind = {**given, "w": np.ascontiguousarray(given["w"].transpose(0, 2, 3, 1))}
+    sizes.pop("activation")
+    del front["z"], behind["z"]
+    (want,) = expected(model("FusedConv", "x w b", front, constants="w b", **sizes),
+                       {"x": front["x"]})  # fmt: skip
+    made = model("NhwcConv", "x w b", behind, constants="w b", **sizes)
+    check(made, {"x": given["x"]}, want=[want.transpose(0, 2, 3, 1)])
     for last in (0, 1):
         whole = {**SCALES, "x": byte(2, 6, 6, 6), "w": byte(4, 3, 3, 3, dtype="int8"),
                  "zb": number(0, "int8")}  # fmt: skip

@@ -95,6 +95,28 @@ def test_group_norm(last: int, activation: int) -> None:
     numpy_gives("SkipGroupNorm", "x g b wide", seen, of(given["x"] + wide), **attributes)
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_relative_position_bias(both: bool) -> None:
+    """As T5 has it; ONNX Runtime has it for GPUs only."""
+    given = {"t": f32(32, 3), "q": np.array([40]), "k": np.array([40])}
+    want = np.zeros((1, 3, 40, 40), np.float32)
+    count = 16 if both else 32
+    for q in range(40):
+        for k in range(40):
+            far = abs(q - k) if both else max(q - k, 0)
+            if far >= count // 2:
+                grown = np.log(far / (count / 2)) / np.log(21 / (count / 2)) * count / 2
+                far = min(count // 2 + int(grown), count - 1)
+            want[0, :, q, k] = given["t"][far + (count if both and k > q else 0)]
+    for constants in ("t", "t q k"):
+        free = {n: a for n, a in given.items() if n not in constants.split()}
+        made = model("RelativePositionBias", "t q k", given, constants=constants, max_distance=21,
+                     is_bidirectional=int(both))  # fmt: skip
+        check(made, free, want=[want])
+    with pytest.raises(PlanishError, match="max_distance 4 for a table of 32 rows"):
+        import_model(model("RelativePositionBias", "t q k", given, max_distance=4))
+
+
 def test_sums_with_a_bias() -> None:
     """Which ONNX Runtime has for GPUs only."""
     given = {"x": f32(2, 3, 8), "b": f32(8), "s": f32(2, 3, 8, low=-1.0)}
