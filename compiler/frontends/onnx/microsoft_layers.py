@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from planish.compiler.ops.creation import ConstantOfShape, Where
 from planish.compiler.ops.elementwise import Add, Max, Min, Mul, Sub
 from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.normalization import LayerNorm
+from planish.compiler.ops.quantization import Dequantize
 from planish.compiler.ops.reduction import ReduceSum
 from planish.compiler.ops.shape import Reshape, Split, Transpose
 from planish.compiler.ops.softmax import Softmax
@@ -39,27 +41,55 @@ def embed_layer_normalization(r: NodeReader) -> list[Value | None]:
 
     Output 1 says how many of a row of the mask are 1; without a mask that is 0.
     """
-    ids, segments, mask, places = r.input(0), r.optional(1), r.optional(7), r.optional(8)
     r.attribute("mask_index_type")  # output 1 is asked for by its name
+
+    def rows(at: int, places: Value) -> Value:
+        return step(r, Gather(0), r.input(at), places)
+
+    total = _embedded(r, rows, r.optional(8))
+    return [_normalised(r, total, r.input(5), r.input(6)), _counts(r), total]
+
+
+@handles("QEmbedLayerNormalization", 1, domain=MICROSOFT)
+def quantized_embed_layer_normalization(r: NodeReader) -> list[Value | None]:
+    """The same of tables of integers, with scales from input 8 and zero points from input 13 on."""
+
+    def real(at: int, whole: Value) -> Value:
+        scale, zero = (r.input(at - 2 + k) for k in (8, 13))
+        return step(r, Dequantize(scale.type.dtype), whole, scale, zero)
+
+    def rows(at: int, places: Value) -> Value:
+        return real(at, step(r, Gather(0), r.input(at), places))
+
+    total = _embedded(r, rows, None)
+    return [_normalised(r, total, real(5, r.input(5)), real(6, r.input(6))), _counts(r)]
+
+
+def _embedded(r: NodeReader, rows: Callable[[int, Value], Value], places: Value | None) -> Value:
+    """Rows of the tables 2, 3 and 4, added up."""
+    ids, segments = r.input(0), r.optional(1)
     if ids.type.rank != 2:
         raise r.fail(f"the words {ids!r} must be [batch, sequence]")
     if (segments is None) != (r.optional(4) is None):
         raise r.fail("inputs 1 and 4, segments and their embedding, belong together")
     at = counting(r, ids.type.shape[1]) if places is None else places
-    total = step(r, Gather(0), r.input(2), ids)
-    total = step(r, Add(), total, step(r, Gather(0), r.input(3), at))
-    if segments is not None:
-        total = step(r, Add(), total, step(r, Gather(0), r.input(4), segments))
-    op = LayerNorm(-1, float(r.attribute("epsilon", 1e-12)), False, F32)
-    y = r.one(op, total, r.input(5), r.input(6))
-    counts = None
-    if any(r.output_names[1:2]):
-        if mask is None:
-            counts = step(r, ConstantOfShape(ids.type.shape[:1], n.const(0, I32)))
-        else:
-            ones = step(r, Equal(), mask, r.constant(np.array(1, mask.type.dtype.numpy)))
-            counts = step(r, ReduceSum((1,), False), step(r, Cast(I32), ones))
-    return [y, counts, total]
+    total = step(r, Add(), rows(2, ids), rows(3, at))
+    return total if segments is None else step(r, Add(), total, rows(4, segments))
+
+
+def _normalised(r: NodeReader, x: Value, scale: Value, bias: Value) -> Value:
+    return r.one(LayerNorm(-1, float(r.attribute("epsilon", 1e-12)), False, F32), x, scale, bias)
+
+
+def _counts(r: NodeReader) -> Value | None:
+    """How many of each row of the mask are 1, if that is wanted."""
+    mask = r.optional(7)
+    if not any(r.output_names[1:2]):
+        return None
+    if mask is None:
+        return step(r, ConstantOfShape(r.input(0).type.shape[:1], n.const(0, I32)))
+    ones = step(r, Equal(), mask, r.constant(np.array(1, mask.type.dtype.numpy)))
+    return step(r, ReduceSum((1,), False), step(r, Cast(I32), ones))
 
 
 def _group_norm(r: NodeReader, x: Value, last: bool) -> Value:

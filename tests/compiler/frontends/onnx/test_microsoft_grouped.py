@@ -282,3 +282,17 @@ def test_it_becomes_one_operator(symbolic: bool) -> None:
     assert "attention" in names and "softmax" not in names
     want = grouped(given, 9, {"scale": 0.5})[:1]
     compare(run_reference(graph, given), want, 2e-5)
+
+
+@pytest.mark.parametrize("lengths", [(-5, 1 << 30), (-(1 << 31), (1 << 31) - 1)])
+@pytest.mark.parametrize("total", [0, 1, 7, 12])
+def test_lengths_that_nothing_has(lengths: tuple[int, int], total: int) -> None:
+    """They read and write nothing outside of the cache."""
+    given = {**TOKEN, "n": np.array(lengths, np.int32), "t": np.array(total, np.int32)}
+    given |= {"c": COS, "s": SIN}
+    given = {n: np.ascontiguousarray(given[n]).reshape(given[n].shape) for n in ORDER if n in given}
+    made = model("GroupQueryAttention", "q k v pk pv n t c s", given, "y k2 v2", num_heads=N,
+                 kv_num_heads=M, do_rotary=1)  # fmt: skip
+    y, keys, _ = compiled(made, target="interpreter")(*given.values())
+    assert np.isfinite(y).all()
+    assert keys.shape == (B, M, max(6, total), D)

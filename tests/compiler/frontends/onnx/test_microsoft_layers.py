@@ -55,6 +55,45 @@ def test_embed_layer_normalization(segments: bool, mask: bool, places: bool) -> 
                 epsilon=1e-5)  # fmt: skip
 
 
+@pytest.mark.parametrize("segments", [False, True])
+def test_quantized_embed_layer_normalization(segments: bool) -> None:
+    tables = {k: v for k, v in WORDS.items() if k in "wpegb"}
+    given = {k: WORDS[k] for k in "ism"}
+    whole = {k: np.clip(np.rint(v * 60) + 120, 0, 255).astype(np.uint8) for k, v in tables.items()}
+    scales = {f"{k}s": np.array(0.02 + 0.001 * at, np.float32) for at, k in enumerate(tables)}
+    zeros = {f"{k}z": np.array(118 + at, np.uint8) for at, k in enumerate(tables)}
+    given |= {**whole, **scales, **zeros}
+    w, p, e, g, b = (
+        (whole[k].astype(np.float32) - zeros[f"{k}z"]) * scales[f"{k}s"] for k in "wpegb"
+    )
+    total = w[IDS] + p[np.arange(3)] + (e[WORDS["s"]] if segments else 0)
+    deviation = total - total.mean(-1, keepdims=True)
+    y = deviation / np.sqrt((deviation**2).mean(-1, keepdims=True) + 1e-5) * g + b
+    names = [
+        "i",
+        "s",
+        "w",
+        "p",
+        "e",
+        "g",
+        "b",
+        "m",
+        "ws",
+        "ps",
+        "es",
+        "gs",
+        "bs",
+        "wz",
+        "pz",
+        "ez",
+        "gz",
+        "bz",
+    ]
+    inputs = " ".join(n if segments or n[0] not in "se" else "-" for n in names)
+    counts = np.array([2, 0], np.int32)
+    numpy_gives("QEmbedLayerNormalization", inputs, given, [y, counts], "y c", True, epsilon=1e-5)
+
+
 def silu(x: Array) -> Array:
     return np.asarray(x / (1 + np.exp(-x)))
 
