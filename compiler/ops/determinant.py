@@ -1,7 +1,8 @@
-"""Determinants, by elimination."""
+"""Determinants and inverses of matrices, by elimination."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,12 +12,13 @@ from planish.compiler.dtypes import F64, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Load, Var, as_expr, free_vars
 from planish.compiler.graph.ir import Array, TensorType, unify
-from planish.compiler.loop.ir import Buffer, Function, seq
+from planish.compiler.loop.ir import Buffer, Function, Stmt, seq
 
 from .base import Op
 from .elementwise import call
 from .nests import reduce, store, within
 from .sampling import f32
+from .steps import Routine, when
 
 
 @dataclass(frozen=True)
@@ -107,4 +109,93 @@ class Det(Op):
         yield cls(), [f32(1, 1)]
         yield cls(), [np.array([[0, 2, 1], [0, 0, 3], [4, 1, 0]], np.float32)]
         yield cls(), [np.array([[1, 2, 3], [2, 4, 6], [1, 1, 1]], np.float32)]
+        yield cls(), [f32(2, 3, 3).astype(np.float16)]
+
+
+@dataclass(frozen=True)
+class Inverse(Op):
+    """The inverses of square matrices, computed in f64; of one that has none, no finite numbers.
+
+    Shape: x [..., m, m] float -> x's.
+    Errors: TypeCheckError if the matrices are not square.
+    Source: com.microsoft Inverse-1; Gauss-Jordan elimination with the largest pivot of a column.
+    """
+
+    name = "inverse"
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.dtype.is_float:
+            raise self.fail(f"is not defined for {x.dtype}")
+        if x.rank < 2:
+            raise self.fail(f"{x} is no matrix")
+        unify(x.shape[-2], x.shape[-1], "matrices are not square")
+        return x
+
+    def build(self, x: TensorType) -> Function:
+        r = Routine(self.name, {"x": x})
+        (source,), out, m = r.inputs.values(), r.output("y", x), x.shape[-1]
+        # What elimination leaves of the matrix, and what the same steps make of the identity.
+        left, right = (r.scratch(name, F64, (m, m)) for name in ("left", "right"))
+        pivot, largest = r.cell("pivot"), r.cell("largest", F64)
+        head, ratio, kept = (r.cell(name, F64) for name in ("head", "ratio", "kept"))
+        zero, one = n.const(0.0, F64), n.const(1.0, F64)
+
+        def find(k: Expr) -> Stmt:
+            def look(i: Expr) -> Stmt:
+                size = call("abs", left[i, k])
+                return when(n.all_of(n.lt(k, i), n.lt(largest.now, size)),
+                            pivot.be(i), largest.be(size))  # fmt: skip
+
+            return seq(pivot.be(k), largest.be(call("abs", left[k, k])), r.loop(m, look))
+
+        def step(k: Expr) -> Stmt:
+            row = n.maximum(0, n.minimum(pivot.now, m - 1))
+
+            def swap(j: Expr) -> Stmt:
+                return seq(*(
+                    seq(
+                        kept.be(side[k, j]),
+                        side.put((k, j), side[row, j] / head.now),
+                        side.put((row, j), kept.now, n.ne(row, k)),
+                    )
+                    for side in (left, right)
+                ))  # fmt: skip
+
+            def clear(i: Expr) -> Stmt:
+                def element(j: Expr) -> Stmt:
+                    sides = (left, right)
+                    return seq(*(s.put((i, j), s[i, j] - ratio.now * s[k, j]) for s in sides))
+
+                return when(n.ne(i, k), ratio.be(left[i, k]), r.loop(m, element))
+
+            return seq(find(k), head.be(left[row, k]), r.loop(m, swap), r.loop(m, clear))
+
+        def matrix(*batch: Expr) -> Stmt:
+            def first(i: Expr, j: Expr) -> Stmt:
+                return seq(
+                    left.put((i, j), n.cast(source[(*batch, i, j)], F64)),
+                    right.put((i, j), n.select(n.eq(i, j), one, zero)),
+                )
+
+            def last(i: Expr, j: Expr) -> Stmt:
+                return out.put((*batch, i, j), n.cast(right[i, j], x.dtype))
+
+            return seq(r.loops((m, m), first), r.loop(m, step), r.loops((m, m), last))
+
+        return r.function(r.loops(x.shape[:-2], matrix))
+
+    def reference(self, x: Array) -> Array:
+        out = np.full(x.shape, np.nan)
+        for at in np.ndindex(x.shape[:-2]):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                out[at] = np.linalg.inv(x[at].astype(np.float64))
+        return out.astype(x.dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield cls(), [f32(3, 4, 4)]
+        yield cls(), [f32(5, 5)]
+        yield cls(), [f32(2, 3, 2, 2).astype(np.float64)]
+        yield cls(), [f32(1, 1)]
+        yield cls(), [np.array([[0, 2, 1], [0, 0, 3], [4, 1, 0]], np.float32)]
         yield cls(), [f32(2, 3, 3).astype(np.float16)]

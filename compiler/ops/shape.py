@@ -54,11 +54,12 @@ class Movement(Op):
                 return nothing
         try:
             found = self.reference(*arrays)
-        except ValueError:  # an attribute is symbolic
+        except (ValueError, IndexError):  # an attribute is symbolic, or an index out of range
             return nothing
         results = found if isinstance(found, tuple) else (found,)
         return tuple(
-            tuple(_known_element(e, t) for e in r.ravel())
+            # numpy gives one element of an array of objects as itself, without an array.
+            tuple(_known_element(e, t) for e in (r.ravel() if isinstance(r, np.ndarray) else [r]))
             for r, t in zip(results, outputs, strict=True)
         )
 

@@ -283,7 +283,7 @@ def numbers_between(r: NodeReader, start: Value, limit: Value, delta: Value) -> 
     i = Integers(r)
     dtype = start.type.dtype
     start, limit, delta = (i(Reshape(()), v) for v in (start, limit, delta))
-    if r.array(2) is None:
+    if r.array_of(delta) is None:
         i.moves(delta)
     if dtype.is_float:
         a, b, d = (i(Cast(F64), v) for v in (start, limit, delta))

@@ -51,6 +51,13 @@ def when(op_type: str, domain: str) -> str | None:
     )
 
 
+def hint_for(domain: str) -> str:
+    """What to do about an operator of a domain that nobody knows here."""
+    if domain in ("com.microsoft.nchwc", "com.ms.internal.nhwc"):
+        return "ONNX Runtime laid this model out for one machine: have it use ORT_ENABLE_EXTENDED"
+    return "`planish ops` prints those that are; a model may bring others as functions"
+
+
 def check_against(schema: Any, node: onnx.NodeProto) -> None:
     """Check a node's attributes and numbers of inputs and outputs.
 

@@ -445,7 +445,7 @@ class Importer:
             raise ImportModelError(f"ONNX's definition of it has no form for these inputs: {given}")
         raise ImportModelError(
             f"operator {name} (opset {opset}) is not supported",
-            hint="`planish ops` prints those that are; a model may bring others as functions",
+            hint=functions.hint_for(domain),
         )
 
     def call(

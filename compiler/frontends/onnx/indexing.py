@@ -226,17 +226,22 @@ def gather_nd(r: NodeReader) -> Value:
 @handles("Pad", 1, 2, 11, 13, 18, 19, *LATE)
 def pad(r: NodeReader) -> Value:
     """Attributes before version 11; axes since 18, wrap since 19."""
+    return pad_of(r, r.version)
+
+
+def pad_of(r: NodeReader, version: int) -> Value:
+    """Pad as it is in a version of ONNX's."""
     x = r.input(0)
     rank = x.type.rank
     mode = r.attribute("mode", "constant")
-    if mode not in PAD_MODES or (mode == "wrap" and r.version < 19):
+    if mode not in PAD_MODES or (mode == "wrap" and version < 19):
         raise r.fail(f"there is no mode {mode}")
     operand: Value | None = None
     fill: float | int | bool = 0
     axes = list(range(rank))
     pads: Sequence[Expr]
-    if r.version < 11:
-        pads = tuple(map(as_expr, r.required("pads" if r.version >= 2 else "paddings")))
+    if version < 11:
+        pads = tuple(map(as_expr, r.required("pads" if version >= 2 else "paddings")))
         fill = r.attribute("value", 0.0)
     else:
         pads = ()
@@ -246,7 +251,9 @@ def pad(r: NodeReader) -> Value:
                 raise r.fail(f"the value {operand!r} is not {x.type.dtype}")
             if x.type.dtype.kind not in "cs":  # an attribute is one real number
                 fill, operand = plain(known), None
-        given = r.optional(3) if r.version >= 18 else None
+        if operand is not None and operand.type.rank:  # one number with an axis, all the same
+            operand = r.builder.one(Reshape(()), operand, origin=r.label)
+        given = r.optional(3) if version >= 18 else None
         if given is None or r.array(3) is not None:
             pads = r.content(1, "the pads", signed=True)
             if given is not None:

@@ -12,13 +12,18 @@ from planish.compiler.dtypes import F32
 from planish.compiler.graph.ir import Value
 from planish.compiler.ops.activations import (
     Clip,
+    Elu,
     Gelu,
     HardSigmoid,
+    HardSwish,
     LeakyRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Softsign,
     Swish,
     Tanh,
+    ThresholdedRelu,
 )
 from planish.compiler.ops.elementwise import Add, Mul, Unary
 from planish.compiler.ops.matmul import MatMul
@@ -26,12 +31,10 @@ from planish.compiler.ops.normalization import LayerNorm, RMSNorm
 from planish.compiler.ops.shape import Transpose
 
 from .elementwise import step
-from .indexing import gather_nd, trilu
 from .microsoft_quantized import MICROSOFT
-from .nn import conv_of, gemm_of
+from .nn import channels_behind, channels_in_front, conv_from, conv_of, gemm_of
 from .normalization import stash_of
 from .reader import NodeReader, handles
-from .vision import grid_sample
 
 _OPSETS = range(1, onnx.defs.onnx_opset_version() + 1)
 
@@ -61,8 +64,7 @@ def quick_gelu(r: NodeReader) -> Value:
     return r.one(Swish(float(r.attribute("alpha", 1.702))), r.input(0))
 
 
-@handles("FusedMatMul", 1, domain=MICROSOFT)
-def fused_matmul(r: NodeReader) -> Value:
+def _fused_matmul(r: NodeReader) -> Value:
     """alpha * A B, the last two axes of either transposed, or the first moved behind the others."""
     a, b = r.input(0), r.input(1)
     if a.type.rank < 2 or b.type.rank < 2:
@@ -81,6 +83,9 @@ def fused_matmul(r: NodeReader) -> Value:
     return r.one(Mul(), y, r.constant(np.array(alpha, y.type.dtype.numpy)))
 
 
+for _name in ("FusedMatMul", "TransposeMatMul"):
+    handles(_name, 1, domain=MICROSOFT)(_fused_matmul)
+
 _ACTIVATIONS: Final[dict[str, type[Unary]]] = {
     "Relu": Relu,
     "LeakyRelu": LeakyRelu,
@@ -88,10 +93,15 @@ _ACTIVATIONS: Final[dict[str, type[Unary]]] = {
     "HardSigmoid": HardSigmoid,
     "Tanh": Tanh,
     "Clip": Clip,
+    "HardSwish": HardSwish,
+    "Elu": Elu,
+    "Softplus": Softplus,
+    "Softsign": Softsign,
+    "ThresholdedRelu": ThresholdedRelu,
 }
 
 
-def _activated(r: NodeReader, x: Value, numbers: list[float]) -> Value:
+def _activated(r: NodeReader, x: Value, numbers: list[float | None]) -> Value:
     """What the activation that a node names, with its own numbers in their order, makes of x."""
     name = r.attribute("activation", "")
     if not name:
@@ -100,29 +110,62 @@ def _activated(r: NodeReader, x: Value, numbers: list[float]) -> Value:
         known = ", ".join(_ACTIVATIONS)
         raise r.fail(f"activation {name} is not supported", hint=f"those that are: {known}")
     kind = _ACTIVATIONS[name]
-    if len(numbers) > len(fields(kind)):
+    names = [f.name for f in fields(kind)]
+    if any(v is not None for v in numbers[len(names) :]):
         raise r.fail(f"activation {name} takes no {len(numbers)} numbers")
-    return r.one(kind(*numbers), x)
+    given = zip(names, numbers, strict=False)
+    return r.one(kind(**{name: v for name, v in given if v is not None}), x)
 
 
-@handles("FusedConv", 1, domain=MICROSOFT)
-def fused_conv(r: NodeReader) -> Value:
-    """A convolution, plus a fourth input, then an activation."""
-    y, more = conv_of(r), r.optional(3)
+def _fused_conv(r: NodeReader, last: bool) -> Value:
+    y, more = conv_of(r, last), r.optional(3)
     if more is not None:
         y = step(r, Add(), y, more)
     return _activated(r, y, [float(v) for v in r.attribute("activation_params", ())])
 
 
+@handles("FusedConv", 1, domain=MICROSOFT)
+def fused_conv(r: NodeReader) -> Value:
+    """A convolution, plus a fourth input, then an activation."""
+    return _fused_conv(r, False)
+
+
+@handles("NhwcFusedConv", 1, domain=MICROSOFT)
+def nhwc_fused_conv(r: NodeReader) -> Value:
+    """The same with the channels behind, but those of the weights."""
+    return _fused_conv(r, True)
+
+
+@handles("NhwcConv", 1, domain=MICROSOFT)
+def nhwc_conv(r: NodeReader) -> Value:
+    """The channels are behind in the weights too: [out, sizes..., in]."""
+    x, w = (channels_in_front(r, v) for v in (r.input(0), r.input(1)))
+    return channels_behind(r, conv_from(r, x, w, r.optional(2)))
+
+
+def _numbers(r: NodeReader) -> list[float | None]:
+    """The numbers of an activation that are attributes, None for what is not given."""
+    given = [r.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
+    return [None if v is None else float(v) for v in given]
+
+
 @handles("FusedGemm", 1, domain=MICROSOFT)
 def fused_gemm(r: NodeReader) -> Value:
     """Gemm, then an activation."""
-    given = [r.attribute(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
-    return _activated(r, gemm_of(r, 13), [float(v) for v in given if v is not None])
+    return _activated(r, gemm_of(r, 13), _numbers(r))
 
 
-for _name, _handler in (("GatherND", gather_nd), ("GridSample", grid_sample), ("Trilu", trilu)):
-    handles(_name, 1, domain=MICROSOFT)(_handler)  # as they were before ONNX had them
+@handles("FusedMatMulActivation", 1, domain=MICROSOFT)
+def fused_matmul_activation(r: NodeReader) -> Value:
+    """As FusedMatMul, then an activation."""
+    return _activated(r, _fused_matmul(r), _numbers(r))
+
+
+@handles("GemmFastGelu", 1, domain=MICROSOFT)
+def gemm_fast_gelu(r: NodeReader) -> Value:
+    """A product, plus a bias if there is one, then Gelu by tanh."""
+    y, bias = step(r, MatMul(), r.input(0), r.input(1)), r.optional(2)
+    return r.one(Gelu(True), y if bias is None else step(r, Add(), y, bias))
 
 
 def _sum(r: NodeReader, bias: int) -> Value:

@@ -12,26 +12,31 @@ from typing import Final
 import numpy as np
 
 from planish.compiler.dtypes import F32, I32, U8, DType
-from planish.compiler.expr.nodes import as_expr
-from planish.compiler.graph.ir import Array, Value
+from planish.compiler.graph.ir import Value
 from planish.compiler.ops.activations import LeakyRelu, Sigmoid
 from planish.compiler.ops.base import Op
 from planish.compiler.ops.conversion import Cast
+from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Add, Div, Mul, Sub
 from planish.compiler.ops.global_pooling import GlobalAveragePool
 from planish.compiler.ops.matmul import MatMul
+from planish.compiler.ops.pooling import AveragePool, MaxPool
 from planish.compiler.ops.quantization import (
     Dequantize,
     QuantizationRange,
     Quantize,
     Requantize,
 )
-from planish.compiler.ops.shape import Concat, Reshape, Transpose
+from planish.compiler.ops.reduction import ReduceMean
+from planish.compiler.ops.shape import Concat, Transpose
+from planish.compiler.ops.softmax import Softmax
 
 from .elementwise import step
+from .nn import ceil_mode, channels_behind, channels_in_front, pool_geometry
 from .quantization import (
     dequantize_linear,
     operands_of,
+    qlinear_conv_of,
     quantize_linear,
     vector,
 )
@@ -96,6 +101,56 @@ handles("QLinearLeakyRelu", 1, domain=MICROSOFT)(_unary(_leaky_relu))
 handles("QLinearGlobalAveragePool", 1, domain=MICROSOFT)(_unary(_pool))
 
 
+def _average(r: NodeReader) -> Op:
+    last = bool(r.attribute("channels_last", 0))
+    g = pool_geometry(r, False, last)
+    include = bool(r.attribute("count_include_pad", 0))
+    ceil = ceil_mode(r, g, r.version)
+    return AveragePool(g.extents, g.strides, g.dilations, g.pads, ceil, last, include)
+
+
+def _softmax(r: NodeReader) -> Op:
+    """Since opset 13 along one axis, before along all from one on."""
+    one, rank = int(r.required("opset")) >= 13, r.input(0).type.rank
+    axis = int(r.attribute("axis", -1))
+    if not -rank <= axis < max(rank, 1):
+        raise r.fail(f"axis {axis} is out of range for rank {rank}")
+    return Softmax((axis,) if one else tuple(range(axis % max(rank, 1), rank)))
+
+
+def _mean(r: NodeReader) -> Op:
+    axes = tuple(int(k) for k in r.attribute("axes", ()))
+    return ReduceMean(axes or None, bool(r.attribute("keepdims", 1)))
+
+
+handles("QLinearAveragePool", 1, domain=MICROSOFT)(_unary(_average))
+handles("QLinearSoftmax", 1, domain=MICROSOFT)(_unary(_softmax))
+handles("QLinearReduceMean", 1, domain=MICROSOFT)(_unary(_mean))
+
+
+@handles("QLinearWhere", 1, domain=MICROSOFT)
+def qlinear_where(r: NodeReader) -> Value:
+    """Numbers of either, as integers of a third scale."""
+    y = step(r, Where(), r.input(0), _real(r, 1), _real(r, 4))
+    return _whole(r, y, 7, r.input(1).type.dtype)
+
+
+@handles("NhwcMaxPool", 1, domain=MICROSOFT)
+def nhwc_max_pool(r: NodeReader) -> Value:
+    """Of integers, with the channels behind."""
+    g = pool_geometry(r, True, True)
+    op = MaxPool(g.extents, g.strides, g.dilations, g.pads, ceil_mode(r, g, r.version), True)
+    return r.one(op, r.input(0))
+
+
+@handles("QLinearConv", 1, domain=MICROSOFT)
+def qlinear_conv(r: NodeReader) -> Value:
+    """As ONNX's; the channels of input and output may be behind, those of the weights are not."""
+    if not r.attribute("channels_last", 0):
+        return qlinear_conv_of(r, r.input(0))
+    return channels_behind(r, qlinear_conv_of(r, channels_in_front(r, r.input(0))))
+
+
 @handles("QLinearConcat", 1, domain=MICROSOFT)
 def qlinear_concat(r: NodeReader) -> Value:
     """The scale of the result first, then each tensor with its own."""
@@ -156,51 +211,3 @@ def qgemm(r: NodeReader) -> Value:
     y_scale, y_zero = r.input(7), r.optional(8)
     dtype = a.type.dtype if y_zero is None else y_zero.type.dtype
     return r.one(Requantize(dtype), product, step(r, Div(), factor, y_scale), y_zero)
-
-
-@handles("MatMulNBits", 1, domain=MICROSOFT)
-def matmul_nbits(r: NodeReader) -> Value:
-    """Weights in blocks along the sums, of a few bits each, packed from the low end of bytes."""
-    x, bits = r.input(0), int(r.attribute("bits", 4))
-    rows, width = int(r.required("N")), int(r.required("K"))
-    block = int(r.required("block_size"))
-    r.attribute("accuracy_level")  # how ONNX Runtime may round the left operand
-    packed, scales, bias = r.array(1), r.input(2), r.optional(5)
-    if bits not in (2, 4, 8) or block < 1 or min(rows, width) < 1:
-        raise r.fail(f"{bits} bits in blocks of {block} for [{rows}, {width}] weights")
-    if packed is None or packed.dtype != np.uint8:
-        raise r.fail(f"the weights {r.input(1)!r} must be constant bytes")
-    if r.optional(4) is not None:
-        raise r.fail("an order of the blocks (g_idx) is not supported")
-    blocks = -(-width // block)
-    if packed.size * 8 != rows * blocks * block * bits or scales.type.size != rows * blocks:
-        raise r.fail(f"{packed.size} bytes and {scales!r} for [{rows}, {width}] weights")
-    weights = _unpacked(packed, bits).reshape(rows, blocks * block)[:, :width]
-    table = r.constant(np.ascontiguousarray(weights), "weights")
-    grid = as_expr(rows), as_expr(blocks)
-    scales = step(r, Reshape(grid), scales)
-    zeros = _zeros(r, bits, rows, blocks)
-    numbers = step(r, Dequantize(x.type.dtype, 1, block), table, scales, zeros)
-    y = step(r, MatMul(False, True), x, numbers)
-    return y if bias is None else r.one(Add(), y, bias)
-
-
-def _unpacked(packed: Array, bits: int) -> Array:
-    """The numbers in bytes, the lowest bits first: [bytes * 8 / bits] along the last axis."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return np.asarray(parts.reshape(*packed.shape[:-1], -1))
-
-
-def _zeros(r: NodeReader, bits: int, rows: int, blocks: int) -> Value:
-    """The zero points of blocks: half the range, unless they are given as packed bytes."""
-    given = r.optional(3)
-    if given is None:
-        return r.constant(np.full((rows, blocks), 1 << (bits - 1), np.uint8), "zeros")
-    known = r.array(3)
-    if known is None or known.dtype != np.uint8 or known.size % rows:
-        raise r.fail(f"the zero points {given!r} must be constant bytes")
-    zeros = _unpacked(known.reshape(rows, -1), bits)
-    if zeros.shape[1] < blocks:
-        raise r.fail(f"the zero points {given!r} are too few for {blocks} blocks")
-    return r.constant(np.ascontiguousarray(zeros[:, :blocks]), "zeros")

@@ -19,7 +19,7 @@ from planish.compiler.ops.elementwise import Add, Mul
 from planish.compiler.ops.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from planish.compiler.ops.matmul import Einsum, MatMul, parse
 from planish.compiler.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndices
-from planish.compiler.ops.shape import Reshape
+from planish.compiler.ops.shape import Reshape, Transpose
 from planish.compiler.ops.windows import Dim, plain, reach, same_pads
 
 from .reader import NodeReader, handles
@@ -113,9 +113,29 @@ def conv(r: NodeReader) -> Value:
     return conv_of(r)
 
 
-def conv_of(r: NodeReader) -> Value:
-    """The sum of products, of the first three inputs."""
+def conv_of(r: NodeReader, last: bool = False) -> Value:
+    """The sum of products, of the first three inputs; ``last``: x has its channels behind."""
     x, w, b = r.input(0), r.input(1), r.optional(2)
+    if last:
+        return channels_behind(r, conv_from(r, channels_in_front(r, x), w, b))
+    return conv_from(r, x, w, b)
+
+
+def channels_in_front(r: NodeReader, x: Value) -> Value:
+    """[batch, sizes..., channels] as [batch, channels, sizes...]."""
+    rank = x.type.rank
+    if rank < 3:
+        raise r.fail(f"the input {x!r} has no spatial axes")
+    return step(r, Transpose((0, rank - 1, *range(1, rank - 1))), x)
+
+
+def channels_behind(r: NodeReader, x: Value) -> Value:
+    """[batch, channels, sizes...] as [batch, sizes..., channels]."""
+    return step(r, Transpose((0, *range(2, x.type.rank), 1)), x)
+
+
+def conv_from(r: NodeReader, x: Value, w: Value, b: Value | None) -> Value:
+    """A convolution by the node's attributes."""
     g = geometry(r, x.type.shape[2:], weights_kernel(r, w.type))
     return r.one(Conv(g.strides, g.dilations, g.pads, int(r.attribute("group", 1))), x, w, b)
 
@@ -170,15 +190,18 @@ def _fitting_pads(
     return (*begins, *ends), tuple(extra)
 
 
-def _pool_geometry(r: NodeReader, dilated: bool) -> Geometry:
-    sizes = r.input(0).type.shape[2:]
+def pool_geometry(r: NodeReader, dilated: bool, last: bool = False) -> Geometry:
+    """The windows of a pool; ``last``: over an input with the channels behind."""
+    shape = r.input(0).type.shape
+    sizes = shape[1:-1] if last else shape[2:]
     kernel = tuple(as_expr(int(k)) for k in r.required("kernel_shape"))
     if any(n.lt(k, 1) is n.TRUE for k in kernel):
         raise r.fail(f"kernel_shape {list(kernel)} must be at least 1")
     return geometry(r, sizes, kernel, dilated, cuts=True)
 
 
-def _ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
+def ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
+    """Whether windows that reach beyond the end count."""
     if r.version < since:
         return False
     return bool(r.attribute("ceil_mode", 0)) and g.auto_pad == "NOTSET"
@@ -188,8 +211,8 @@ def _ceil_mode(r: NodeReader, g: Geometry, since: int) -> bool:
 def max_pool(r: NodeReader) -> list[Value]:
     """Indices since version 8, dilations and ceil_mode since 10."""
     x = r.input(0)
-    g = _pool_geometry(r, r.version >= 10)
-    ceil = _ceil_mode(r, g, 10)
+    g = pool_geometry(r, r.version >= 10)
+    ceil = ceil_mode(r, g, 10)
     order = int(r.attribute("storage_order", 0)) if r.version >= 8 else 0
     fields = (g.extents, g.strides, g.dilations, g.pads, ceil, False)
     outputs = [r.one(MaxPool(*fields), x)]
@@ -202,8 +225,8 @@ def max_pool(r: NodeReader) -> list[Value]:
 @handles("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(r: NodeReader) -> Value:
     """count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
-    g = _pool_geometry(r, r.version >= 19)
-    ceil = _ceil_mode(r, g, 10)
+    g = pool_geometry(r, r.version >= 19)
+    ceil = ceil_mode(r, g, 10)
     include = r.version >= 7 and bool(r.attribute("count_include_pad", 0))
     op = AveragePool(g.extents, g.strides, g.dilations, g.pads, ceil, False, include)
     return r.one(op, r.input(0))
@@ -220,8 +243,8 @@ def norm_order(r: NodeReader) -> int:
 @handles("LpPool", 1, 2, 11, 18, 22)
 def lp_pool(r: NodeReader) -> Value:
     """ceil_mode and dilations since version 18."""
-    g = _pool_geometry(r, r.version >= 18)
-    ceil = _ceil_mode(r, g, 18)
+    g = pool_geometry(r, r.version >= 18)
+    ceil = ceil_mode(r, g, 18)
     p = norm_order(r)
     return r.one(LpPool(g.extents, g.strides, g.dilations, g.pads, ceil, False, p), r.input(0))
 

@@ -48,8 +48,9 @@ def stash_of(r: NodeReader) -> DType:
     return _STASH[kind]
 
 
-@handles("LayerNormalization", 17)
+@handles("LayerNormalization", *range(1, 18))
 def _layer_norm(r: NodeReader) -> Sequence[Value]:
+    """ONNX Runtime writes it into models of opsets in which ONNX has none, too."""
     op = normalization.LayerNorm(
         int(r.attribute("axis", -1)),
         float(r.attribute("epsilon", 1e-5)),

@@ -158,8 +158,10 @@ def matmul_integer(r: NodeReader) -> Value:
     return _product(r, 0, 2, 1, 3)
 
 
-def _convolution(r: NodeReader, zeros: tuple[int, int], w: int, bias: Value | None) -> Value:
-    x, weights = r.input(0), r.input(w)
+def _convolution(
+    r: NodeReader, x: Value, zeros: tuple[int, int], w: int, bias: Value | None
+) -> Value:
+    weights = r.input(w)
     g = geometry(r, x.type.shape[2:], weights_kernel(r, weights.type))
     groups = int(r.attribute("group", 1))
     points = r.optional(zeros[0]), r.optional(zeros[1])
@@ -171,7 +173,7 @@ def _convolution(r: NodeReader, zeros: tuple[int, int], w: int, bias: Value | No
 @handles("ConvInteger", 10)
 def conv_integer(r: NodeReader) -> Value:
     """Padded with the zero point."""
-    return _convolution(r, (2, 3), 1, None)
+    return _convolution(r, r.input(0), (2, 3), 1, None)
 
 
 def _factor(r: NodeReader, a: Value, b: Value, y: Value) -> Value:
@@ -183,7 +185,12 @@ def _factor(r: NodeReader, a: Value, b: Value, y: Value) -> Value:
 @handles("QLinearConv", 10)
 def qlinear_conv(r: NodeReader) -> Value:
     """Weights with one scale, or one for each output channel."""
-    y = _convolution(r, (2, 5), 3, r.optional(8))
+    return qlinear_conv_of(r, r.input(0))
+
+
+def qlinear_conv_of(r: NodeReader, x: Value) -> Value:
+    """A convolution of integers as integers, of input 0 or another form of it."""
+    y = _convolution(r, x, (2, 5), 3, r.optional(8))
     by_channel = vector(r, r.input(4), y.type.rank - 2)
     scale, out, zero = (vector(r, r.input(k), 0) for k in (1, 6, 7))
     return r.one(Requantize(zero.type.dtype), y, _factor(r, scale, by_channel, out), zero)
@@ -198,4 +205,4 @@ def qlinear_matmul(r: NodeReader) -> Value:
     return r.one(Requantize(zero.type.dtype), y, _factor(r, rows, columns, out), zero)
 
 
-__all__ = ["dequantize_linear", "operands_of", "quantize_linear", "vector"]
+__all__ = ["dequantize_linear", "operands_of", "qlinear_conv_of", "quantize_linear", "vector"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from planish.compiler.dtypes import STRING
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, as_expr
@@ -127,8 +129,14 @@ def unique(r: NodeReader) -> tuple[Value, ...]:
     if axis is None:
         x, axis = flat(r, x), 0
     (axis,) = positive(r, [axis], x.type.rank)
-    op = Unique(axis, bool(r.attribute("sorted", 1)))
     names = [*r.output_names, *[""] * 4]
+    return unique_of(r, x, Unique(axis, bool(r.attribute("sorted", 1))), names)
+
+
+def unique_of(
+    r: NodeReader, x: Value, op: Unique, names: Sequence[str]
+) -> tuple[Value, Value, Value, Value]:
+    """Elements, where each is first, which one each was, and how many there are of it."""
 
     def name(k: int) -> list[str]:
         return [names[k] or f"{r.label}_{k}"]
@@ -140,5 +148,5 @@ def unique(r: NodeReader) -> tuple[Value, ...]:
     places, counts = r.builder.apply(
         UniquePlaces(count), inverse, names=name(1) + name(3), origin=r.label
     )
-    (y,) = r.builder.apply(Gather(axis), x, places, names=name(0), origin=r.label)
+    (y,) = r.builder.apply(Gather(op.axis), x, places, names=name(0), origin=r.label)
     return y, places, inverse, counts

@@ -350,13 +350,18 @@ def scalar(array: Array) -> Const:
 def range_(r: NodeReader) -> Value:
     """Integer limits may be symbolic; of others, and of steps, the data may tell."""
     start, limit, delta = (r.input(k) for k in range(3))
-    dtype = start.type.dtype
-    if any(v.type.dtype is not dtype or v.type.size != 1 for v in (start, limit, delta)):
-        raise r.fail(f"{start!r}, {limit!r}, {delta!r} are not three numbers of one dtype")
-    if r.version >= 27 and r.attribute("stash_type", 1) != 1 and dtype.bits == 16:
+    if r.version >= 27 and r.attribute("stash_type", 1) != 1 and start.type.dtype.bits == 16:
         raise r.fail("only a stash_type of 1 (float) is supported")
+    return range_of(r, start, limit, delta)
+
+
+def range_of(r: NodeReader, start: Value, limit: Value, delta: Value) -> Value:
+    """start, start + delta ... before limit."""
+    dtype, three = start.type.dtype, (start, limit, delta)
+    if any(v.type.dtype is not dtype or v.type.size != 1 for v in three):
+        raise r.fail(f"{start!r}, {limit!r}, {delta!r} are not three numbers of one dtype")
     if dtype.is_float:
-        arrays = [r.array(k) for k in range(3)]
+        arrays = [r.array_of(v) for v in three]
         if any(a is None for a in arrays):
             return numbers_between(r, start, limit, delta)
         first, last, step = (float(a.reshape(())) for a in arrays if a is not None)
@@ -367,10 +372,11 @@ def range_(r: NodeReader) -> Value:
             raise r.fail(f"there are {count} numbers from {first} to {last} by {step}")
         op = Range(n.const(first, dtype), n.const(step, dtype), as_expr(count), dtype)
         return r.one(op)
-    if any(v.content is None for v in (start, limit, delta)) or r.array(2) is None:
+    known = r.array_of(delta)
+    if start.content is None or limit.content is None or known is None:
         return numbers_between(r, start, limit, delta)
-    (first_,), (last_,) = r.content(0, "the start"), r.content(1, "the limit")
-    (step_,) = r.ints(2, "the step")
+    (first_,), (last_,) = start.content, limit.content
+    step_ = int(known.reshape(()))
     if step_ == 0:
         raise r.fail("the step is 0")
     if isinstance(first_, Const) and isinstance(last_, Const):  # their difference may not fit

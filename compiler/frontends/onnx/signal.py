@@ -54,10 +54,10 @@ def dft(r: NodeReader) -> Value:
         length = x.type.shape[axis]
         if inverse and onesided:
             length = n.mul(n.sub(length, 1), 2)
-    return _transform(r, x, Dft(length, axis, inverse, onesided))
+    return transformed(r, x, Dft(length, axis, inverse, onesided))
 
 
-def _transform(r: NodeReader, x: Value, op: Dft) -> Value:
+def transformed(r: NodeReader, x: Value, op: Dft) -> Value:
     """The transform by matrices where that pays."""
     op.infer(x.type)  # all that can be wrong with it
     length, given, parts = map(number, (op.length, x.type.shape[op.axis], x.type.shape[-1]))
@@ -203,7 +203,7 @@ def stft(r: NodeReader) -> Value:
     if window is not None:
         column = step(r, Reshape((*window.type.shape, as_expr(1))), window)
         frames = step(r, Mul(), frames, column)
-    return _transform(r, frames, Dft(length, 2, False, bool(r.attribute("onesided", 1))))
+    return transformed(r, frames, Dft(length, 2, False, bool(r.attribute("onesided", 1))))
 
 
 def _window(r: NodeReader, weights: tuple[float, float, float]) -> Value:

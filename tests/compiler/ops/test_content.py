@@ -12,6 +12,7 @@ from planish.compiler.ops.base import Op
 from planish.compiler.ops.compare import Equal
 from planish.compiler.ops.content import nonnegative
 from planish.compiler.ops.elementwise import Add, Div, Max, Mod, Mul, Sub
+from planish.compiler.ops.indexing import Gather
 from planish.compiler.ops.unary import Abs, Neg
 
 N, M = Var("n"), Var("m")
@@ -43,6 +44,14 @@ def known(op: Op, *contents: tuple[Expr | int, ...], type: TensorType | None = N
 )
 def test_content(op: Op, inputs: tuple[tuple[Expr | int, ...], ...], wanted: object) -> None:
     assert known(op, *inputs) == wanted
+
+
+@pytest.mark.parametrize(("place", "wanted"), [(1, (M,)), (-2, (N,)), (2, None)])
+def test_one_element_of_a_row(place: int, wanted: object) -> None:
+    """Where there is none of the place, nothing is known."""
+    types = tensor(I64, 2), TensorType(I64, ())
+    out = Gather().infer(*types)
+    assert Gather().known(types, ((N, M), (Const(place),)), (out,)) == (wanted,)
 
 
 @pytest.mark.parametrize("op", [Div(), Mod()])

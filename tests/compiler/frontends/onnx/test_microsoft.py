@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_harness import check, expected, model_of
+from onnx_harness import check, compare, expected, model_of
 
 from planish.compiler.errors import PlanishError
 from planish.compiler.frontends.onnx.importer import import_model
@@ -85,6 +86,52 @@ def test_pool(last: int) -> None:
              channels_last=last)  # fmt: skip
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_average_pool(last: int, dtype: str) -> None:
+    scales = {"sa": number(0.02), "za": number(100, dtype), "sy": number(0.0307)}
+    given = {"a": byte(2, 3, 6, 7, dtype=dtype), **scales, "zy": number(10, dtype)}
+    if last:
+        given["a"] = np.ascontiguousarray(given["a"].transpose(0, 2, 3, 1))
+    windows: dict[str, Any] = {"kernel_shape": [3, 2], "channels_last": last}
+    known = "sa za sy zy"
+    compared("QLinearAveragePool", "a sa za sy zy", given, known, **windows)
+    windows |= {"strides": [2, 2], "pads": [1, 1, 1, 0]}
+    compared("QLinearAveragePool", "a sa za sy zy", given, known, ceil_mode=1, **windows)
+    compared("QLinearAveragePool", "a sa za sy zy", given, known, count_include_pad=1, **windows)
+
+
+@pytest.mark.parametrize("axis", [{"opset": 13}, {"opset": 13, "axis": 1}, {"opset": 12}])
+def test_softmax(axis: dict[str, Any]) -> None:
+    scales = {"sa": number(0.05), "za": number(100, "uint8"), "sy": number(1 / 256)}
+    given = {"a": byte(2, 3, 5), **scales, "zy": number(0, "uint8")}
+    compared("QLinearSoftmax", "a sa za sy zy", given, "sa za sy zy", **axis)
+
+
+def test_where() -> None:
+    given = {"c": ints(6, low=0, high=2).astype(bool), "a": byte(2, 6), "b": byte(6), **SCALES}
+    compared("QLinearWhere", "c a sa za b sb zb sy zy", given, " ".join(SCALES))
+
+
+def test_mean() -> None:
+    """Which ONNX Runtime has no kernel for."""
+    given = {"a": byte(2, 3, 4), **{k: v for k, v in SCALES.items() if "b" not in k}}
+    numbers = (given["a"].astype(np.float32) - 120) * np.float32(0.02)
+    for axes, keep in (([1], 1), ([-1, 0], 0)):
+        mean = numbers.mean(tuple(axes), keepdims=bool(keep))
+        want = np.clip(np.rint(mean / np.float32(0.0507)) + 131, 0, 255).astype(np.uint8)
+        made = model("QLinearReduceMean", "a sa za sy zy", given, axes=axes, keepdims=keep)
+        check(made, given, want=[want])
+
+
+def test_max_pool() -> None:
+    windows: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    for dtype in ("uint8", "int8"):
+        compared("NhwcMaxPool", "a", {"a": byte(2, 6, 7, 3, dtype=dtype)}, ceil_mode=1, **windows)
+        compared("NhwcMaxPool", "a", {"a": byte(2, 6, 7, 3, dtype=dtype)}, kernel_shape=[2, 2],
+                 dilations=[2, 1], auto_pad="VALID")  # fmt: skip
+
+
 def test_concat() -> None:
     given = {"a": byte(2, 3), "b": byte(2, 4), **SCALES}
     compared("QLinearConcat", "sy zy a sa za b sb zb", given, " ".join(SCALES), axis=1)
@@ -139,6 +186,48 @@ def test_matmul_nbits(bits: int, zeros: bool, width: int) -> None:
              block_size=block)  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", [0, 1])
+def test_matmul_bnb4(kind: int) -> None:
+    """ONNX Runtime's kernel for CPUs gives chance numbers unless B is transposed."""
+    given = {"x": f32(3, 33), "b": byte(83), "s": f32(11, low=0.1)}
+    sizes = {"K": 33, "N": 5, "block_size": 16, "quant_type": kind}
+    compared("MatMulBnb4", "x b s", given, "b s", **sizes)
+    one = {**given, "x": np.eye(33, dtype=np.float32)}
+    made = model("MatMulBnb4", "x b s", one, constants="b s", **sizes)
+    (weights,) = expected(made, {"x": one["x"]})
+    given["x"] = f32(3, 5)
+    made = model("MatMulBnb4", "x b s", given, constants="b s", transB=0, **sizes)
+    check(made, {"x": given["x"]}, want=[given["x"] @ weights.T])
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_gather_block_quantized(bits: int, zeros: bool) -> None:
+    places = np.array([[0, 4, 9], [2, -1, -6]])  # two of them out of range
+    given = {"t": byte(5, 80 * bits // 8), "i": places, "s": f32(5, 5, low=0.1)}
+    if zeros:
+        given["z"] = byte(5, -(-5 * bits // 8))
+    compared("GatherBlockQuantized", "t i s z" if zeros else "t i s", given,
+             "t s z" if zeros else "t s", bits=bits, block_size=16)  # fmt: skip
+
+
+@pytest.mark.parametrize("along", [0, 1, -1])
+def test_gather_block_quantized_of_four_bits(along: int) -> None:
+    """Zero points of 0 unless they are given; also along the axis of the blocks."""
+    small = ml_dtypes.int4
+    given = {
+        "t": ints(3, 32, 4, low=-8, high=8).astype(small), "i": np.array([0, 2, -1]),
+        "s": f32(3, 2, 4, low=0.1), "z": ints(3, 2, 4, low=-8, high=8).astype(small),
+    }  # fmt: skip
+    table = given["t"].astype(np.float32) - np.repeat(given["z"].astype(np.float32), 16, 1)
+    table = table * np.repeat(given["s"], 16, 1)
+    made = model("GatherBlockQuantized", "t i s z", given, constants="t s z", block_size=16,
+                 gather_axis=along, quantize_axis=1)  # fmt: skip
+    free = {"i": given["i"]}
+    compare(expected(made, free), [np.take(table, given["i"], along)])
+    check(made, free, want=[np.take(table, given["i"], along)])
+
+
 @pytest.mark.parametrize(
     ("op_type", "names"),
     [
@@ -171,6 +260,7 @@ def test_fused_matmul(flips: dict[str, int], batches: dict[str, int]) -> None:
         {"activation": "LeakyRelu", "activation_params": [0.125]},
         {"activation": "HardSigmoid", "activation_params": [0.25, 0.5]},
         {"activation": "Clip", "activation_params": [-0.5, 0.75]},
+        {"activation": "HardSwish"},
     ],
 )
 def test_fused_conv(activation: dict[str, Any]) -> None:
@@ -191,16 +281,48 @@ def test_fused_gemm(activation: dict[str, Any]) -> None:
     compared("FusedGemm", "x w b", given, transB=1, alpha=0.5, beta=2.0, **activation)
 
 
+def test_further_products() -> None:
+    """Of which ONNX Runtime has but the first for CPUs."""
+    given = {"a": f32(3, 4), "b": f32(5, 4), "c": f32(5)}
+    compared("TransposeMatMul", "a b", given, transB=1, alpha=0.5)
+    y = given["a"] @ given["b"].T
+    made = model("FusedMatMulActivation", "a b", given, transB=1, activation="HardSigmoid",
+                 activation_beta=0.25)  # fmt: skip
+    check(made, given, want=[np.clip(0.2 * y + 0.25, 0, 1)])
+    sums = {"x": y, "c": given["c"]}
+    (want,) = expected(model("FastGelu", "x c", sums), sums)
+    given["b"] = np.ascontiguousarray(given["b"].T)
+    check(model("GemmFastGelu", "a b c", given), given, want=[want])
+
+
+def test_convolutions_with_channels_behind() -> None:
+    """Their weights are in ONNX's order. ONNX Runtime has only that of integers for CPUs."""
+    given = {"x": f32(2, 5, 6, 4), "w": f32(6, 2, 3, 3), "b": f32(6), "z": f32(2, 5, 6, 6)}
+    front = {n: np.ascontiguousarray(a.transpose(0, 3, 1, 2)) if n in "xz" else a
+             for n, a in given.items()}  # fmt: skip
+    sizes: dict[str, Any] = {"group": 2, "pads": [1] * 4, "activation": "Relu"}
+    (want,) = expected(model("FusedConv", "x w b z", front, constants="w b", **sizes),
+                       {n: front[n] for n in "xz"})  # fmt: skip
+    made = model("NhwcFusedConv", "x w b z", given, constants="w b", **sizes)
+    check(made, {n: given[n] for n in "xz"}, want=[want.transpose(0, 2, 3, 1)])
+    behind = {**given, "w": np.ascontiguousarray(given["w"].transpose(0, 2, 3, 1))}
+    sizes.pop("activation")
+    del front["z"], behind["z"]
+    (want,) = expected(model("FusedConv", "x w b", front, constants="w b", **sizes),
+                       {"x": front["x"]})  # fmt: skip
+    made = model("NhwcConv", "x w b", behind, constants="w b", **sizes)
+    check(made, {"x": given["x"]}, want=[want.transpose(0, 2, 3, 1)])
+    for last in (0, 1):
+        whole = {**SCALES, "x": byte(2, 6, 6, 6), "w": byte(4, 3, 3, 3, dtype="int8"),
+                 "zb": number(0, "int8")}  # fmt: skip
+        compared("QLinearConv", "x sa za w sb zb sy zy", whole, "sa za w sb zb sy zy", group=2,
+                 channels_last=last, strides=[2, 1])  # fmt: skip
+
+
 def test_an_unknown_activation_is_named() -> None:
     given = {"x": f32(3, 4), "w": f32(4, 5)}
     with pytest.raises(PlanishError, match="activation Frob is not supported"):
         import_model(model("FusedGemm", "x w", given, activation="Frob"))
-
-
-def test_operators_that_came_into_onnx() -> None:
-    compared("Trilu", "x", {"x": f32(3, 4)}, upper=0)
-    compared("GatherND", "x k", {"x": f32(3, 4), "k": np.array([[2], [0]])}, constants="k")
-    compared("GridSample", "x k", {"x": f32(1, 2, 4, 5), "k": f32(1, 3, 3, 2)}, mode="bicubic")
 
 
 X = {"x": f32(2, 3, 8), "skip": f32(2, 3, 8, low=-1.0), "g": f32(8), "beta": f32(8), "b": f32(8)}

@@ -19,6 +19,8 @@ from planish.compiler.ops.sampling import bools, f32, ints
 
 # Versions of operators that their handlers do not have, and why.
 UNHANDLED: dict[str, dict[int, str]] = {}
+# What ONNX Runtime writes into models of opsets in which ONNX has none yet.
+EARLIER = {("", "LayerNormalization"): frozenset(range(1, 17))}
 
 
 def test_handlers_have_all_versions() -> None:
@@ -39,7 +41,7 @@ def test_handlers_have_no_versions_that_do_not_exist() -> None:
         (name, version)
         for (domain, name), entry in HANDLERS.items()
         if (domain, name) in names  # ONNX Runtime adds some to ONNX's own
-        for version in entry.versions
+        for version in entry.versions - EARLIER.get((domain, name), frozenset())
         if (domain, name, version) not in known
     ]
 
