@@ -11,7 +11,8 @@ from .subgraphs import expressions
 def eliminate_dead(graph: Graph) -> Graph:
     """The graph without nodes and constants that no output depends on.
 
-    A node that binds symbols stays if one of them is a size of what stays, or in a condition.
+    A node that binds symbols stays if one of them is a size of what stays, or in a condition; one
+    that refuses what a model does not allow stays in any case.
     """
     live: set[Value] = set(graph.outputs)
     binds = any(node.op.binds for node in graph.nodes)
@@ -21,7 +22,11 @@ def eliminate_dead(graph: Graph) -> Graph:
         symbols.update(free_vars(*graph.constraints))
     nodes = []
     for node in reversed(graph.nodes):
-        if any(v in live for v in node.outputs) or not symbols.isdisjoint(node.op.binds):
+        if (
+            any(v in live for v in node.outputs)
+            or (node.op.refuses and not _is_known(graph, node))
+            or not symbols.isdisjoint(node.op.binds)
+        ):
             live.update(node.operands)
             if binds:
                 symbols.update(_symbols(node))
@@ -30,6 +35,11 @@ def eliminate_dead(graph: Graph) -> Graph:
     if len(nodes) == len(graph.nodes) and len(constants) == len(graph.constants):
         return graph
     return graph.with_(nodes=tuple(reversed(nodes)), constants=constants)
+
+
+def _is_known(graph: Graph, node: Node) -> bool:
+    """Whether it reads constants only: what they refuse was found before."""
+    return all(v in graph.constants for v in node.operands)
 
 
 def _symbols(node: Node) -> tuple[Var, ...]:

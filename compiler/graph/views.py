@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from planish.compiler.expr.nodes import Expr, as_expr
+from planish.compiler.expr.nodes import Const, Expr, as_expr
 from planish.compiler.ops.base import is_one
 from planish.compiler.ops.matmul import MatMul
 from planish.compiler.ops.shape import Reshape, Transpose
@@ -94,6 +94,8 @@ def push_reshape(s: Site, node: Node) -> Replacement:
         shape = _reshaped(v.type.shape, x.type.shape, out.type.shape, groups)
         if shape is None:
             return None
+        if s.array(v) is not None and not all(isinstance(d, Const) for d in shape):
+            return None  # a constant has no open sizes
         inputs.append(v)
         shapes.append(shape)
     if len(inputs) != len(node.inputs):

@@ -121,6 +121,11 @@ class Op:
         return ()
 
     @property
+    def refuses(self) -> bool:
+        """Whether it ends calls that the model does not allow: it stays where nobody reads it."""
+        return False
+
+    @property
     def inside(self) -> frozenset[Var]:
         """Symbols that have a value in the operator's subgraphs only, or another one there."""
         return frozenset(v for g in self.graphs.values() for n in g.nodes for v in n.op.binds)

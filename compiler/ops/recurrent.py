@@ -180,6 +180,7 @@ class Lstm(Recurrent):
         x, r, h, c, p = f32(4, 2, 12), f32(3, 12), f32(2, 3), f32(2, 3, low=-1), f32(9)
         lens = np.array([2, 4], np.int32)
         yield cls(activations=plain), [x, r, None, None, None, None]
+        yield cls(activations=plain), [x[:0], r, None, h, c, None]
         yield cls(True, plain), [x, r, lens, h, c, None]
         yield cls(False, plain, 0.7), [x, r, lens, h, c, p]
         yield cls(True, _sample_activations(), 0.0, True), [x, r, None, h, None, p]
@@ -257,6 +258,7 @@ class Gru(Recurrent):
         x, r, h, rb = f32(4, 2, 9), f32(3, 9), f32(2, 3), f32(3)
         lens = np.array([4, 1], np.int32)
         yield cls(activations=plain), [x, r, None, None, None]
+        yield cls(activations=plain), [x[:0], r, None, h, None]
         yield cls(True, plain), [x, r, lens, h, None]
         yield cls(False, plain, 0.7, True), [x, r, lens, h, rb]
         yield cls(True, _sample_activations()[1:], 0.0, True), [x, r, None, None, rb]
@@ -309,4 +311,5 @@ class Rnn(Recurrent):
     def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
         x, r, h = f32(4, 2, 3), f32(3, 3), f32(2, 3)
         yield cls(activations=(TANH,)), [x, r, None, None]
+        yield cls(activations=(TANH,)), [x[:0], r, None, h]
         yield cls(True, (("Relu", 0.0, 0.0),), 1.0), [x, r, np.array([3, 0], np.int32), h]

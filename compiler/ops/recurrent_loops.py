@@ -14,7 +14,17 @@ from planish.compiler.dtypes import I32, I64
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Expr, Load, Var, free_vars
 from planish.compiler.graph.ir import TensorType
-from planish.compiler.loop.ir import Block, Buffer, Function, Iter, Loop, Scope, Stmt, seq
+from planish.compiler.loop.ir import (
+    Block,
+    Buffer,
+    Function,
+    Iter,
+    Loop,
+    Scope,
+    Stmt,
+    constant,
+    seq,
+)
 
 from .gates import expression
 from .windows import wide
@@ -142,7 +152,8 @@ class _Layer:
             self.store(self.rest, name, (_B, _J), self.load(state, self.steps, _B, _J), self.units)
         params = [self.buffers[name] for name in (*self.inputs, "y", *states)]
         temps = tuple(b for b in self.buffers.values() if b.scope == "global")
-        body = seq(*self.setup, Loop(_S, self.steps, seq(*self.step)), *self.rest)
+        steps = [Loop(_S, self.steps, seq(*self.step))] if constant(self.steps) != 0 else []
+        body = seq(*self.setup, *steps, *self.rest)
         return Function(self.op.name, tuple(params), 1 + len(states), self.symbols, temps, body)
 
 

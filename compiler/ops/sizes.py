@@ -45,6 +45,10 @@ class Sizes(Op):
         return self.error or f"{self.what} is negative or too large"
 
     @property
+    def refuses(self) -> bool:
+        return bool(self.error)
+
+    @property
     def binds(self) -> tuple[Var, ...]:
         return tuple(s for s in self.symbols if isinstance(s, Var))
 

@@ -21,6 +21,7 @@ from planish.compiler.expr.sizes import bounds
 from planish.compiler.loop import ir
 from planish.compiler.loop.ir import Block, Function, Iter, constant
 from planish.compiler.remembering import remembered
+from planish.schedules.legality import is_identity
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,8 @@ def is_stages(func: Function) -> bool:
     parts = func.body.body if isinstance(func.body, ir.Seq) else (func.body,)
     written = [b.buffer for b in ir.blocks(func.body)]
     if len(set(written)) != len(written) or has_steps(func.body):
+        return False
+    if not all(map(is_identity, ir.blocks(func.body))):
         return False
     return all(len(list(ir.blocks(p))) == 1 and not isinstance(p, ir.If) for p in parts)
 

@@ -12,6 +12,8 @@ import onnx
 import onnx.defs
 from onnx import helper, numpy_helper
 
+from planish.compiler.conversion import converted
+from planish.compiler.dtypes import from_numpy
 from planish.compiler.frontends.onnx.importer import load_handlers
 from planish.compiler.frontends.onnx.reader import HANDLERS
 
@@ -266,8 +268,15 @@ def _retyped(draw: Draw, node: Any, schema: Any, inputs: dict[str, Array]) -> di
             kind = letters.setdefault(port.type_str, draw.choice(kinds))
             if (kind.kind == "O") == (out[n].dtype.kind == "O"):
                 with np.errstate(all="ignore"):
-                    out[n] = np.asarray(out[n]).astype(kind)
+                    out[n] = _as_kind(np.asarray(out[n]), kind)
     return out
+
+
+def _as_kind(array: Array, kind: Any) -> Array:
+    """The array in another dtype; numpy has no way from one kind of few bits to another."""
+    if "O" in (array.dtype.kind, kind.kind):
+        return array.astype(kind)
+    return converted(array, from_numpy(kind))
 
 
 def _change_attribute(draw: Draw, node: Any, schema: Any, pool: dict[Any, list[Any]]) -> None:
