@@ -6,8 +6,8 @@
   becomes -0.0.
 - In ``f8e8m0``, of two nearest powers the greater one; 0, negative numbers, infinities and NaN
   become NaN.
-- A float becomes an integer towards zero, the nearest one if it is out of range, and 0 for NaN; one
-  of fewer than 8 bits is the low bits of that in ``i32``.
+- A float becomes an integer towards zero, the nearest one if it is out of range, and 0 for NaN; of
+  fewer than 8 bits it is 0 if it is out of range, as in ml_dtypes. (ONNX leaves both open.)
 - Wide integers lose their high bits in narrow ones.
 """
 
@@ -34,7 +34,9 @@ def converted(x: Any, dtype: DType) -> Array:
         if dtype is BOOL:
             return np.asarray(_plain(array, source) != 0)
         if dtype.is_packed and source.is_float:
-            return converted(_to_integer(_plain(array, source), I32), dtype)
+            wide = _to_integer(_plain(array, source), I32)
+            inside = (wide >= dtype.min) & (wide <= dtype.max)
+            return converted(np.where(inside, wide, 0), dtype)
         if source.is_float:
             return _to_integer(_plain(array, source), dtype)
         if dtype.is_packed:

@@ -49,12 +49,19 @@ class Conversions(Operations):
         if source is BOOL and dtype.is_float:
             return self.choose(v, constant(1.0, dtype, v.lanes), constant(0.0, dtype, v.lanes))
         if dtype.is_packed and not dtype.is_float:
-            wide = self.convert(self.convert(v, I32) if source.is_float else v, dtype.computed)
+            wide = self.convert(self._inside(v, dtype) if source.is_float else v, dtype.computed)
             mask = constant((1 << dtype.bits) - 1, dtype.computed, v.lanes)
             return Val(self.b.emit(f"and {wide.typed}, {mask.text}"), dtype, v.lanes)
         if dtype.computed is not dtype:
             return self._shortened(v if source.is_float else self._near(v, dtype), dtype)
         return self._native(v, dtype)
+
+    def _inside(self, v: Val, dtype: DType) -> Val:
+        """A float as ``i32``, 0 if an integer of fewer than 8 bits cannot be it."""
+        whole = self.convert(v, I32)
+        least, most, zero = (constant(k, I32, v.lanes) for k in (dtype.min, dtype.max, 0))
+        high = self.choose(self.compare(n.Lt, most, whole), zero, whole)
+        return self.choose(self.compare(n.Lt, whole, least), zero, high)
 
     def _native(self, v: Val, dtype: DType) -> Val:
         """By an instruction."""
