@@ -24,6 +24,7 @@ COORDINATES: Final = (
 )  # fmt: skip
 NEAREST: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 _CHECKED: Final = 4096  # output elements that an integer form is compared at when sizes are symbols
+_MOST: Final = 1 << 16  # of the scales whose coordinates are worked out in integers
 
 
 def f32(value: Like) -> Expr:
@@ -83,9 +84,9 @@ class Axis:
         if self.coordinate == "pytorch_half_pixel" and n.lt(1, self.out) is not n.TRUE:
             return None
         scale = np.float32(self.scale.value)
-        if scale >= 1 and scale == np.round(scale) and scale < 1 << 16:
+        if 1 <= scale < _MOST and scale == np.round(scale):
             return int(scale), 1
-        if 0 < scale < 1:
+        if 1 / _MOST < scale < 1:
             k = int(np.round(1 / scale))
             if np.float32(1) / np.float32(k) == scale:
                 return 1, k

@@ -22,6 +22,7 @@ from .reader import NodeReader, handles
 
 # The greatest numerator and denominator of a scale that is taken as the fraction that it is.
 _SIMPLE: Final = 1 << 10
+_MOST: Final = 1 << 62  # elements of an axis
 
 
 @handles("Upsample", 1, 7, 9, 10)
@@ -199,6 +200,8 @@ def _scaled(r: NodeReader, old: Expr, scale: float) -> Dim:
     """``floor(old * scale)``, as float32 gives it (nearly, if ``old`` is a symbol)."""
     if not (scale > 0 and math.isfinite(scale)):
         raise r.fail(f"scale {scale} must be positive")
+    if scale >= _MOST or (isinstance(old, Const) and old.value * scale >= _MOST):
+        raise r.fail(f"an axis of {old} elements, by the scale {scale}, is larger than any memory")
     if isinstance(old, Const):
         return int(np.floor(np.float32(old.value) * np.float32(scale)))
     exact = Fraction(scale)

@@ -205,6 +205,7 @@ def test_what_does_not_change_is_nothing() -> None:
         ({}, {"scales": floats(1, 2)}, "must have 3 numbers"),
         ({}, {"scales": floats(1, 1, -2)}, "must be positive"),
         ({}, {"scales": floats(1, 1, np.nan)}, "must be positive"),
+        ({}, {"scales": floats(1, 1, 3e38)}, r"the scale \S*e\+38, is larger than any memory"),
         ({}, {"sizes": np.array([1, 2])}, "must have 3 numbers"),
         ({}, {"sizes": np.array([1, 2, -3])}, "cannot have -3 elements"),
         ({"axes": [3]}, {"sizes": np.array([1])}, "out of range"),
