@@ -191,8 +191,16 @@ class ReduceMean(_Reduce):
         size = int(np.prod([x.shape[k] for k in axes], dtype=np.int64))
         if x.dtype.kind == "f":
             return np.asarray(np.divide(total, x.dtype.type(size)))
-        sign = np.where(total < 0, -1, 1)
-        return np.asarray(sign * (np.abs(total).astype(np.uint64) // max(size, 1)).astype(np.int64))
+        # Of the least int64 alone the absolute value is right only as a uint64.
+        magnitude = np.abs(total.astype(np.int64)) if x.dtype.kind == "i" else total
+        quotient = (magnitude.astype(np.uint64) // max(size, 1)).astype(np.int64)
+        return np.asarray(np.where(total < 0, -quotient, quotient))
+
+    @classmethod
+    def samples(cls) -> Iterator[tuple[Op, list[Array | None]]]:
+        yield from super().samples()
+        yield cls(), [np.full(33, -(2**31), np.int32)]
+        yield cls(), [np.full(33, -(2**63), np.int64)]
 
 
 @dataclass(frozen=True)
