@@ -18,7 +18,7 @@ from planish.compiler.expr.evaluate import evaluate
 from planish.compiler.expr.nodes import Expr
 from planish.compiler.graph.ir import Array, TensorType
 from planish.compiler.graph.memory import aligned, arena
-from planish.compiler.graph.prepack import formed
+from planish.compiler.graph.prepack import Form, formed
 from planish.compiler.loop import te
 from planish.compiler.loop.ir import Function
 from planish.compiler.loop.lower import lower
@@ -42,6 +42,7 @@ MOST_COPIED: Final = 96 << 20
 MOST_COPIES: Final = 64
 RUNS: Final = 8  # of a call; the first one, after which the threads are awake, does not count
 SLOW_SECONDS: Final = 1e-2  # of a run: what is that slow is measured by single runs
+KEPT_FORMS: Final = 96 << 20  # bytes of constants in forms that other candidates may want too
 ENOUGH_SECONDS: Final = 3e-2  # for the times of a candidate: slow ones are measured less often
 LEAST_ROUNDS: Final = 2
 # The largest difference from the default schedule's answer, of its largest value, by bytes of an
@@ -147,12 +148,29 @@ class Bench:
         self.sizes = [np.zeros(s, np.int8) for s in task.sizes]
         self.arrays = arrays_of(task)
         self.known = [k for k, b in enumerate(task.func.inputs) if b.name in task.constants]
+        self._forms: dict[tuple[int, tuple[Form, ...]], Array] = {}
         self.answer = Candidate(self, task.space.default().schedule.trace).run()
 
     @property
     def bytes(self) -> int:
         """Bytes of its data."""
         return sum(a.nbytes for a in (*self.arrays, *self.answer))
+
+    def formed(self, k: int, forms: tuple[Form, ...]) -> Array:
+        """An input that is known, brought into one form after the other."""
+        if not forms:
+            return self.arrays[k]
+        found = self._forms.pop((k, forms), None)
+        if found is None:
+            found = formed(self.formed(k, forms[:-1]), forms[-1:])
+        self._forms[k, forms] = found  # the last that is given up
+        while sum(a.nbytes for a in self._forms.values()) > KEPT_FORMS:
+            del self._forms[next(iter(self._forms))]
+        return found
+
+    def forget_forms(self) -> None:
+        """Give back what is only of use for more candidates."""
+        self._forms.clear()
 
     def copies(self, known: Sequence[Array]) -> int:
         """How many copies of the constants are used in turn."""
@@ -196,7 +214,7 @@ class Candidate:
         others = [a for k, a in enumerate(bench.arrays) if k not in bench.known]
         self._first = [*bench.sizes, np.zeros((), np.bool_), *others]
         self._again = len(bench.sizes)
-        known = [formed(bench.arrays[k], forms.get(k, ())) for k in bench.known]
+        known = [bench.formed(k, tuple(forms.get(k, ()))) for k in bench.known]
         self._constants = [[_copied(a) for a in known] for _ in range(bench.copies(known))]
         self._next = 0
         self._kernels = [
@@ -247,7 +265,9 @@ def measure(candidate: Candidate, rounds: int, limit: float) -> tuple[list[float
 def in_turn(a: Candidate, b: Candidate, rounds: int) -> tuple[list[float], list[float]]:
     """Times of two candidates measured in turn, so that what disturbs them disturbs both."""
     times: tuple[list[float], list[float]] = ([], [])
+    slow = max(a.once(), b.once()) > SLOW_SECONDS
     for k in range(rounds):
         for which in (0, 1) if k % 2 == 0 else (1, 0):
-            times[which].append((a, b)[which].seconds())
+            candidate = (a, b)[which]
+            times[which].append(candidate.once() if slow else candidate.seconds())
     return times

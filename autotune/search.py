@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -25,14 +26,23 @@ from .features import Array, features, least_cycles
 from .tasks import Task
 
 ELITES: Final = 8  # measured points that have children
-POOL: Final = 4  # new points for each one to measure, among which the model chooses
-GENERATIONS: Final = 2
+POOL: Final = 6  # new points for each one to measure, among which the model chooses
+POOL_AT_FIRST: Final = 32  # at least, where nothing better than a plain schedule is known
+GENERATIONS: Final = 3
 EPSILON: Final = 0.2  # the part of a batch that the model has no say in
 CURIOSITY: Final = 0.3  # how much of what the model is unsure of counts for a point
 POOL_SECONDS: Final = 10.0  # beyond which a round makes do with what it has
 RANDOM: Final = 0.15  # the part of new points that are drawn
 RANDOM_AT_FIRST: Final = 0.7  # the same where nothing better than a plain schedule is known
 LENT: Final = 3  # tasks from which points are taken over in a round
+PER_RULE: Final = 8  # points of a rule that are drawn, to choose the first one to measure from
+COMPARABLE: Final = 8.0  # times the best time: up to which a point tells about others
+NEAR: Final = 2.5  # times the best time: up to which the best points of other rules have children
+
+
+def rule_of(point: Point) -> str:
+    """The rule that made a point."""
+    return str(point.decisions["rule"])
 
 
 @dataclass(eq=False)
@@ -54,6 +64,7 @@ class Search:
     known: list[Known] = field(default_factory=list)
     tried: set[Trace] = field(default_factory=set)
     samples: list[Sample] = field(default_factory=list)
+    _rules: set[str] = field(default_factory=set)  # of which something was proposed
     # Of the points last proposed.
     _scores: dict[Trace, float] = field(default_factory=dict)
     _features: dict[Trace, Array] = field(default_factory=dict)
@@ -63,7 +74,7 @@ class Search:
         self.tried.add(self.start.schedule.trace)
         task = self.task
         self._sizes = dict(zip((v.name for v in task.func.symbols), task.sizes, strict=True))
-        self._least = least_cycles(task.func, task.machine, task.threads, self._sizes)
+        self.least_cycles = least_cycles(task.func, task.machine, task.threads, self._sizes)
 
     def propose(self, count: int, model: Model, lent: Sequence[Decisions] = ()) -> list[Point]:
         """So many new points to measure; fewer if no more are found.
@@ -72,10 +83,13 @@ class Search:
         Up to half of the points follow them.
         """
         seeds = self._seeds(lent)
-        pool = {p.schedule.trace: p for p in seeds}
+        new = [] if seeds else self._new_rules()  # these tell already which rule is good
+        drawn = [self.space.random(self.pick, rule) for rule in new for _ in range(PER_RULE)]
+        pool = {p.schedule.trace: p for p in (*seeds, *drawn)}
+        pool = {t: p for t, p in pool.items() if t not in self.tried}
         parents = [*self._elites(), *seeds]
         until = time.monotonic() + POOL_SECONDS
-        most = POOL * count
+        most = max(POOL * count, POOL_AT_FIRST if self._knows_nothing() else 0)
         for generation in range(GENERATIONS):
             goal = most * (generation + 1) // GENERATIONS
             attempts = 0
@@ -87,8 +101,13 @@ class Search:
             if generation + 1 < GENERATIONS and pool:
                 ranked = self._ranked(list(pool.values()), model)
                 parents = [*ranked[:ELITES], *parents[: ELITES // 2]]
-        chosen = seeds[: count // 2]
+        # Once something is known of the task itself, what is good for others has to be likely, too.
+        chosen = seeds[: 1 if len(self.known) > 1 else count // 2]
         ranked = self._ranked([p for p in pool.values() if p not in chosen], model)
+        for rule in new[: count - len(chosen)]:
+            chosen += [p for p in ranked if rule_of(p) == rule][:1]
+            self._rules.add(rule)
+        ranked = [p for p in ranked if p not in chosen]
         free = sum(self.pick.random() < EPSILON for _ in range(count - len(chosen)))
         sure = count - len(chosen) - free
         rest = ranked[sure:]
@@ -116,7 +135,7 @@ class Search:
         if found is None:
             task = self.task
             found = features(
-                point.schedule.func, task.machine, task.threads, self._sizes, self._least
+                point.schedule.func, task.machine, task.threads, self._sizes, self.least_cycles
             )
             self._features[point.schedule.trace] = found
         return found
@@ -139,12 +158,31 @@ class Search:
         """The best points so far, the one that it began with among them."""
         good = sorted((k for k in self.known if k.time < float("inf")), key=lambda k: k.time)
         found = [k.point for k in good[:ELITES]]
-        return found if len(good) >= ELITES else [*found, self.start]
+        if len(good) < ELITES:
+            return [*found, self.start]
+        rules = set(map(rule_of, found))
+        for k in good[ELITES:]:
+            if k.time <= NEAR * good[0].time and rule_of(k.point) not in rules:
+                rules.add(rule_of(k.point))
+                found.append(k.point)
+        return found
+
+    def _new_rules(self) -> list[str]:
+        """The rules of which nothing was proposed yet.
+
+        Of each, one point is measured whatever the model says: which rule it is matters more than
+        all else that is decided, and is the hardest to tell.
+        """
+        self._rules.update(rule_of(k.point) for k in self.known)
+        return [rule for rule in self.space.rules() if rule not in self._rules]
+
+    def _knows_nothing(self) -> bool:
+        """Whether nothing better than a plain schedule can be known."""
+        return not self.space.estimates and len(self.known) <= 1
 
     def _child(self, parents: Sequence[Point]) -> Point | None:
         space, pick = self.space, self.pick
-        at_first = not space.estimates and len(self.known) <= 1
-        drawn = RANDOM_AT_FIRST if at_first else RANDOM
+        drawn = RANDOM_AT_FIRST if self._knows_nothing() else RANDOM
         if pick.random() < drawn:
             return space.random(pick)
         parent = pick.choice(parents)
@@ -161,6 +199,32 @@ class Search:
         if not points:
             return []
         self.pick.shuffle(points)
-        score, unsure = model.score(np.stack([self.features(p) for p in points]))
-        order = np.argsort(-(score + CURIOSITY * unsure), kind="stable")
-        return [points[k] for k in order]
+        best = min((k.time for k in self.known), default=0.0)
+        measured = [k for k, known in enumerate(self.known) if known.time <= COMPARABLE * best]
+        rows = [*map(self.features, points), *(self.samples[k].features for k in measured)]
+        score, unsure = model.score(np.stack(rows))
+        count = len(points)
+        lacks = self._lacks(measured, score[count:])
+        value = score[:count] + CURIOSITY * unsure[:count]
+        value += [lacks.get(rule_of(p), 0.0) for p in points]
+        return [points[k] for k in np.argsort(-value, kind="stable")]
+
+    def _lacks(self, measured: Sequence[int], scores: Array) -> dict[str, float]:
+        """What the scores of each rule's points lack, as points that were measured tell.
+
+        The model has seen few points of this task, and is wrong about a rule's all alike.
+        """
+        if not measured:
+            return {}
+        by_rule: dict[str, list[float]] = {}
+        speed = np.log2([1 / self.known[k].time for k in measured])
+        scale = float(scores.std() / speed.std()) if speed.std() > 0 else 0.0
+        for k, lack in zip(measured, scale * speed - scores, strict=True):
+            by_rule.setdefault(rule_of(self.known[k].point), []).append(float(lack))
+        if len(by_rule) < 2:
+            return {}
+        overall = median(lack for some in by_rule.values() for lack in some)
+        return {
+            rule: (median(some) - overall) * len(some) / (len(some) + 1)
+            for rule, some in by_rule.items()
+        }

@@ -38,10 +38,12 @@ FIRST: Final = 4  # candidates of a task's first round, if tasks like it were tu
 CONFIRMED_BY: Final = 9  # times of old and new, measured in turn
 BY_FAR: Final = 0.6  # of the incumbent's time: what needs fewer of them
 CONFIRMED_BY_FAR: Final = 3
+BEYOND_DOUBT: Final = 0.33  # of a time of the same moment: what needs none
 PROMISING: Final = 0.98  # of the incumbent's time: what is worth being measured again
 LEAST_GAIN: Final = 1.01  # the middle ratio from which a new one replaces an old one
 HOPE: Final = 0.3  # the part of a task's time that its first round is expected to save
 FORGETS: Final = 0.6  # what is left of that hope after a round that saved nothing
+NOTABLE: Final = 0.01  # of all work: what a task must have for candidates before all are measured
 REPLAYED: Final = 400  # trials of earlier jobs from which the model learns again
 REPLAY_SHARE: Final = 0.05  # of the budget
 
@@ -226,28 +228,53 @@ class Job:
         return r.made.get("start", "default") == self.options.start
 
     def _measure_first(self) -> None:
-        """Measure what each task begins with."""
-        for state in self.states:
+        """Measure what each task begins with; if that is a plain schedule, some others with it.
+
+        Where nothing is known yet, it is not the time of what a task begins with that tells which
+        tasks matter, and the first candidates may as well be those of its first round.
+        """
+        states, heavy = self.states, float("inf")
+        if self.options.start == "plain":
+            states = sorted(states, key=_work, reverse=True)
+            heavy = NOTABLE * sum(map(_work, states))
+        new = [s for s in states if _work(s) >= heavy and not s.search.known]
+        for state in states:
             if time.monotonic() >= self._until:
                 return
             self.log.task(state.task)
             began = time.monotonic()
-            try:
-                (result,) = self.measurer.results(
-                    state.task, [state.best.schedule.trace], float("inf")
-                )
-            except BrokenTask as error:
-                state.dead = str(error)
+            points = [state.best, *(self._proposed(state) if state in new else ())]
+            following = new[new.index(state) + 1 :] if state in new else []
+            results = self._results(state, points, following[0] if following else None)
+            if not results:
                 continue
-            if result is None:
+            if results[0] is None:
                 return
-            self._take(state, state.best, result)
-            if result.error:
-                state.dead = f"{result.error}: {result.detail}"
+            self._take(state, state.best, results[0])
+            if results[0].error:
+                state.dead = f"{results[0].error}: {results[0].detail}"
                 continue
-            state.seconds = state.first = min(result.seconds)
+            state.seconds = state.first = min(results[0].seconds)
             state.round_seconds = max(1.0, 2 * (time.monotonic() - began))
+            if state in new:
+                self._begin(state, results[0], points[1:], results[1:])
+                if not self._learn(state, points[1:], results[1:], began):
+                    return
             self._tell(state)
+
+    def _begin(
+        self,
+        state: State,
+        first: Result,
+        points: Sequence[Point],
+        results: Sequence[Result | None],
+    ) -> None:
+        """Take the best of the first candidates, if it is far better than what was there."""
+        found = [(min(r.seconds), k) for k, r in enumerate(results) if r and r.seconds]
+        seconds, k = min(found, default=(float("inf"), 0))
+        result = results[k] if found else None
+        if result is not None and seconds < BEYOND_DOUBT * state.seconds:
+            self._replace(state, points[k], result, first)
 
     # ----------------------------------------------------------------------------------- rounds
 
@@ -263,31 +290,56 @@ class Job:
         return options.enough is None or seconds > options.enough
 
     def _round(self, state: State) -> None:
-        """Propose, measure, learn; and measure again what seems to be better.
-
-        While the candidates are built, those of the task that comes next are proposed.
-        """
-        began, before = time.monotonic(), state.seconds
-        points = state.proposed or self._propose(state)
-        state.proposed = []
-        if self.options.trials is not None:
-            points = points[: self.options.trials - self.trials]
+        """Propose, measure, learn."""
+        began = time.monotonic()
+        points = self._proposed(state)
         if not points:
             state.hope = 0.0  # there is no other schedule left
             return
+        others = [s for s in self.states if s is not state and s.promise > 0]
+        results = self._results(state, points, max(others, key=_promise, default=None))
+        if results and self._learn(state, points, results, began):
+            self._tell(state)
+        tidy()
+
+    def _results(
+        self, state: State, points: Sequence[Point], following: State | None
+    ) -> list[Result | None]:
+        """What came of some points of a task; none if the task is broken.
+
+        While they are built, those of the task that is likely to come next are proposed.
+        """
+
+        def propose() -> None:
+            if following is not None and not following.proposed:
+                following.proposed = self._propose(following)
+
         traces = [p.schedule.trace for p in points]
-        proposing = self._beside.submit(self._prepare_other, state)
+        proposing = self._beside.submit(propose)
         try:
-            results = self.measurer.results(state.task, traces, state.seconds, proposing.result)
+            return self.measurer.results(state.task, traces, state.seconds, proposing.result)
         except BrokenTask as error:
             state.dead = str(error)
-            return
+            return []
         finally:
             proposing.result()
+
+    def _learn(
+        self,
+        state: State,
+        points: Sequence[Point],
+        results: Sequence[Result | None],
+        began: float,
+    ) -> bool:
+        """Note what came of candidates, and measure again what seems to be better.
+
+        False if the time was over before.
+        """
+        before = state.seconds
         better: list[tuple[float, int]] = []
         for k, (point, result) in enumerate(zip(points, results, strict=True)):
             if result is None:
-                return
+                return False
             self._take(state, point, result)
             if result.seconds and min(result.seconds) < PROMISING * state.seconds:
                 better.append((min(result.seconds), k))
@@ -300,15 +352,15 @@ class Job:
         state.hope = max(FORGETS * state.hope, min(0.5, gain))
         spent = time.monotonic() - began
         state.round_seconds = 0.5 * (state.round_seconds + spent) if state.rounds > 1 else spent
-        self._tell(state)
-        tidy()
+        return True
 
-    def _prepare_other(self, state: State) -> None:
-        """Propose points for the task that is likely to come after this one."""
-        others = [s for s in self.states if s is not state and s.promise > 0]
-        following = max(others, key=_promise, default=None)
-        if following is not None and not following.proposed:
-            following.proposed = self._propose(following)
+    def _proposed(self, state: State) -> list[Point]:
+        """The points of a task that are measured next, as many as trials are left."""
+        points = state.proposed or self._propose(state)
+        state.proposed = []
+        if self.options.trials is not None:
+            points = points[: max(0, self.options.trials - self.trials)]
+        return points
 
     def _propose(self, state: State) -> list[Point]:
         """New points of a task to measure."""
@@ -339,10 +391,14 @@ class Job:
         ratios = sorted(a / b for a, b in zip(old.seconds, new.seconds, strict=True))
         if median(ratios) < LEAST_GAIN or ratios[1] <= 1.0:
             return False
+        self._replace(state, point, new, old)
+        return True
+
+    def _replace(self, state: State, point: Point, new: Result, old: Result) -> None:
+        """Make a candidate the best one."""
         state.best, state.seconds = point, min(new.seconds)
         self.lending.learn(state.task.key, state.outline, point.decisions)
         self.log.add(self._record("best", state, point, new, old.seconds))
-        return True
 
     def _record(
         self,
@@ -394,6 +450,11 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
 
 def _promise(state: State) -> float:
     return state.promise
+
+
+def _work(state: State) -> float:
+    """What there is to do for a task in a call of the model, in cycles."""
+    return state.search.least_cycles * state.task.calls
 
 
 def _replayed(task: Task, record: Record) -> Point | None:

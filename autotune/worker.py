@@ -83,7 +83,9 @@ class Worker:
     def take(self, task: Any) -> dict[str, Any]:
         """Go over to a task, given as JSON."""
         self.built.clear()
-        self.bench = None
+        if self.bench is not None:
+            self.bench.forget_forms()
+            self.bench = None
         key = json.dumps(task)
         bench = self.benches.pop(key, None) or Bench(Task.from_json(task))
         while self.benches and bench.bytes + sum(b.bytes for b in self.benches.values()) > KEPT:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import log2
 from random import Random
 from typing import TypeAlias, TypeVar
 
@@ -27,9 +28,9 @@ Decisions: TypeAlias = Mapping[str, Option]
 class Choices:
     """Answers to a rule's questions.
 
-    ``given`` are answers by name: one that is no option of its question counts as not given. Other
-    questions get the rule's estimate, or an option that ``drawn`` picks, or, if ``plain``, the
-    first one, which is always that which does the least.
+    ``given`` are answers by name: of one that is no option of its question, the most similar option
+    is taken. Other questions get the rule's estimate, or an option that ``drawn`` picks, or, if
+    ``plain``, the first one, which is always that which does the least.
     """
 
     given: Decisions = field(default_factory=dict)
@@ -53,9 +54,31 @@ class Choices:
         if self.drawn is not None:
             answer = self.drawn.choice(every)
         if asked in self.given:
-            answer = next((o for o in every if o == self.given[asked]), answer)
+            answer = _nearest(self.given[asked], every, answer)
         self.options[asked], self.made[asked] = tuple(every), answer
         return answer
+
+
+def _nearest(wanted: Option, options: Sequence[T], otherwise: T) -> T:
+    """The option that is most like an answer: of numbers, the one with the nearest ratios."""
+    for option in options:
+        if option == wanted:
+            return option
+    at = _numbers(wanted)
+    alike = [o for o in options if len(_numbers(o)) == len(at)] if at else []
+    if not alike:
+        return otherwise
+    return min(
+        alike, key=lambda o: sum(abs(log2(a / b)) for a, b in zip(_numbers(o), at, strict=True))
+    )
+
+
+def _numbers(option: Option) -> tuple[float, ...]:
+    """What an option says in numbers, moved away from 0; nothing if it is a word."""
+    if isinstance(option, str):
+        return ()
+    every = option if isinstance(option, tuple) else (option,)
+    return tuple(max(float(k), 0.5) for k in every)
 
 
 @dataclass(frozen=True)

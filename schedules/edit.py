@@ -22,20 +22,25 @@ def replace(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt:
 def _replace(root: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
     if root is old:
         return new
+    if isinstance(root, Block):
+        return root
+    if isinstance(root, Loop):
+        body = _replace(root.body, old, new)
+        return None if body is None else ir.with_children(root, (body,))
     kids = ir.children(root)
-    if not kids:
+    every = [_replace(c, old, new) for c in kids]
+    if all(a is b for a, b in zip(kids, every, strict=True)):
         return root
-    out = [c for c in (_replace(c, old, new) for c in kids) if c is not None]
-    if all(a is b for a, b in zip(kids, out, strict=False)) and len(kids) == len(out):
-        return root
+    out = [c for c in every if c is not None]
     if not out:
         return None
+    if isinstance(root, Seq):
+        return ir.seq(*out)
     if isinstance(root, If) and len(out) < len(kids):
-        kept = out[0]
-        if _replace(root.then, old, new) is None:
-            return If(n.not_(root.condition), kept)
-        return If(root.condition, kept)
-    return ir.with_children(root, tuple(out)) if not isinstance(root, Seq) else ir.seq(*out)
+        return (
+            If(n.not_(root.condition), out[0]) if every[0] is None else If(root.condition, out[0])
+        )
+    return ir.with_children(root, tuple(out))
 
 
 def rebind(s: Stmt, values: dict[Var, Expr]) -> Stmt:

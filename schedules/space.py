@@ -74,23 +74,29 @@ class Space:
         return self._point(Choices(plain=True))
 
     def point(self, decisions: Decisions) -> Point:
-        """The point of given decisions, as far as they are options of its questions.
+        """The point of given decisions, or of the options that are most like them.
 
         Errors: ScheduleError if there is none.
         """
         return self._point(Choices(decisions, plain=not self.estimates))
 
-    def random(self, pick: Random) -> Point:
-        """A point all of whose decisions are drawn; the first one if none was found.
+    def rules(self) -> list[str]:
+        """The rules that may make a schedule of the function, that of ``start`` first."""
+        every = self.start().options["rule"]
+        first = self.start().decisions["rule"]
+        return [str(name) for name in (first, *(name for name in every if name != first))]
 
-        Mostly by the rule that is estimated to be the right one.
+    def random(self, pick: Random, rule: str | None = None) -> Point:
+        """A point all of whose decisions are drawn, of a given rule; ``start`` if none was found.
+
+        Unless given, it is mostly the rule that is estimated to be the right one.
         """
         start = self.start()
         for _ in range(TRIES):
             drawn = pick.random() < (OWN_RULE if self._fitting else OTHER_RULE)
-            rule = {} if drawn else {"rule": start.decisions["rule"]}
+            chosen = rule or (None if drawn else start.decisions["rule"])
             try:
-                return self._point(Choices(rule, drawn=pick))
+                return self._point(Choices({"rule": chosen} if chosen else {}, drawn=pick))
             except ScheduleError:
                 continue
         return start

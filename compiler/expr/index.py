@@ -269,9 +269,8 @@ def _recombined(x: Linear, known: Facts) -> Linear | None:
             continue
         for spelled in spellings(f, present, known):
             out = x - k.times(Linear({f: 1})) + k.times(spelled)
-            terms, divided = _weight(out)
-            # As many terms, of which some are divided still, have bounds that are less sharp.
-            if terms < len(x.terms) or not divided:
+            # As many terms, of which some are divided as before, have bounds that are less sharp.
+            if len(out.terms) < len(x.terms) or not any(a in x.terms for a in _divided(out)):
                 return out
     return None
 
@@ -305,5 +304,9 @@ def _part(x: Linear, f: FloorDiv, k: Linear, known: Facts) -> Linear | None:
 
 def _weight(x: Linear) -> tuple[int, int]:
     """How many terms a sum has, and in how many of them something is divided."""
-    divided = [a for a in x.terms if any(isinstance(f, (FloorDiv, FloorMod)) for f in factors(a))]
-    return len(x.terms), len(divided)
+    return len(x.terms), len(_divided(x))
+
+
+def _divided(x: Linear) -> list[Expr]:
+    """The terms of a sum in which something is divided."""
+    return [a for a in x.terms if any(isinstance(f, (FloorDiv, FloorMod)) for f in factors(a))]
