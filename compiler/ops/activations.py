@@ -96,11 +96,12 @@ class PRelu(Binary):
     @classmethod
     def arrays(cls) -> Iterator[list[Array]]:
         yield [f32(2, 3, 4), f32(3, 1)]
-        yield [f32(2, 3), f32(2, 3)]
+        yield [f32(2, 3), f32(2, 3, seed=1)]
         yield [special()[:, None] * np.ones(3, np.float32), np.array([0.25, -2.0, 0.0], np.float32)]
         yield [f32(4).astype(np.float16), f32(1).astype(np.float16)]
-        yield [extremes("int32"), extremes("int32")]
-        yield [extremes("uint64"), extremes("uint64")]
+        for dtype in ("int32", "uint64"):
+            every = extremes(dtype)
+            yield [np.repeat(every[:, None], every.size, axis=1), every]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Deterministic arrays for the operators' samples."""
+"""Deterministic arrays for the operators' samples.
+
+The numbers depend on the arguments alone, in every process. Where one sample takes two arrays of
+one shape, one of them has another ``seed``: of equal operands x - y and y - x are the same.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,26 @@ import numpy as np
 from planish.compiler.graph.ir import Array
 
 
-def f32(*shape: int, low: float = -3.0, high: float = 3.0) -> Array:
-    """Uniform float32 in [low, high); the same for the same arguments."""
-    rng = np.random.default_rng(zlib.crc32(repr((shape, low, high)).encode()))
+def _generator(shape: tuple[int, ...], low: float, high: float, seed: int) -> np.random.Generator:
+    key = (shape, low, high) if seed == 0 else (shape, low, high, seed)
+    return np.random.default_rng(zlib.crc32(repr(key).encode()))
+
+
+def f32(*shape: int, low: float = -3.0, high: float = 3.0, seed: int = 0) -> Array:
+    """Uniform float32 in [low, high)."""
+    rng = _generator(shape, low, high, seed)
     return rng.uniform(low, high, shape).astype(np.float32)
 
 
-def ints(*shape: int, low: int = -5, high: int = 6, dtype: str = "int64") -> Array:
+def ints(*shape: int, low: int = -5, high: int = 6, dtype: str = "int64", seed: int = 0) -> Array:
     """Uniform integers in [low, high)."""
-    rng = np.random.default_rng(zlib.crc32(repr((shape, low, high)).encode()))
+    rng = _generator(shape, low, high, seed)
     return rng.integers(low, high, shape).astype(dtype)
 
 
-def bools(*shape: int) -> Array:
+def bools(*shape: int, seed: int = 0) -> Array:
     """Both truth values."""
-    return ints(*shape, low=0, high=2).astype(bool)
+    return ints(*shape, low=0, high=2, seed=seed).astype(bool)
 
 
 def special(dtype: str = "float32") -> Array:

@@ -221,7 +221,7 @@ class Lookup(Op):
         odd = np.array([1.5, np.nan, 0.0], np.float32)
         x = np.array([np.nan, -0.0, 1.5, 2.5], np.float32)
         yield cls(n.const(7, I64)), [x, odd, np.array([1, 2, 3])]
-        yield cls(n.const(0.5, F32)), [np.array(4), keys, keys.astype("float32")]
+        yield cls(n.const(0.5, F32)), [np.array(4), keys, (keys / 4).astype("float32")]
         yield cls(), [np.array([1, 2]), keys, keys * 10, np.array(-5)]
 
 

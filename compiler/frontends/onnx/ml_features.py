@@ -10,7 +10,7 @@ from planish.compiler.dtypes import F32, F64, I32, I64, STRING, DType, from_nump
 from planish.compiler.expr import nodes as n
 from planish.compiler.expr.nodes import Const, as_expr
 from planish.compiler.graph.ir import Array, Value
-from planish.compiler.ops.compare import Equal, Greater, IsNaN
+from planish.compiler.ops.compare import And, Equal, Greater, IsNaN
 from planish.compiler.ops.conversion import Cast
 from planish.compiler.ops.creation import Where
 from planish.compiler.ops.elementwise import Div, Mul, Sub
@@ -19,7 +19,7 @@ from planish.compiler.ops.padding import Pad
 from planish.compiler.ops.reduction import ReduceL1, ReduceMax, ReduceSumSquare
 from planish.compiler.ops.shape import Concat, Reshape, sizes
 from planish.compiler.ops.trees import Lookup
-from planish.compiler.ops.unary import Abs, Sqrt
+from planish.compiler.ops.unary import Sqrt
 from planish.compiler.texts import array_of
 
 from .elementwise import step
@@ -62,7 +62,7 @@ def scaler(r: NodeReader) -> Value:
 
 @handles("Normalizer", 1, domain=ML)
 def normalizer(r: NodeReader) -> Value:
-    """Rows over their greatest size, the sum of sizes or the root of the sum of squares."""
+    """Rows over their greatest number, the sum of sizes or the root of the sum of squares."""
     x = step(r, Cast(F32), _numbers(r, r.input(0)))
     if x.type.rank not in (1, 2):
         raise r.fail(f"{x!r} is neither a row nor a matrix")
@@ -70,15 +70,15 @@ def normalizer(r: NodeReader) -> Value:
     axes = (x.type.rank - 1,)
     match norm:
         case "MAX":
-            size = step(r, ReduceMax(axes), step(r, Abs(), x))
+            size = step(r, ReduceMax(axes), x)
         case "L1":
             size = step(r, ReduceL1(axes), x)
         case "L2":
             size = step(r, Sqrt(), step(r, ReduceSumSquare(axes), x))
         case _:
             raise r.fail(f"there is no norm {norm}", hint="one of MAX L1 L2")
-    some = step(r, Greater(), size, number(r, 0.0, size))
-    return r.one(Div(), x, step(r, Where(), some, size, number(r, 1.0, size)))
+    none = step(r, Equal(), size, number(r, 0.0, size))
+    return r.one(Div(), x, step(r, Where(), none, number(r, 1.0, size), size))
 
 
 @handles("Imputer", 1, domain=ML)
@@ -89,9 +89,9 @@ def imputer(r: NodeReader) -> Value:
     kind = "float" if dtype.is_float else "int64"
     values = np.asarray(r.attribute(f"imputed_value_{kind}s") or [], dtype.numpy)
     old = r.attribute(f"replaced_value_{kind}", 0)
-    if x.type.rank != 2 or not len(values):
+    if not len(values) or (len(values) > 1 and x.type.rank not in (1, 2)):
         raise r.fail(f"{len(values)} values for {x!r}")
-    if len(values) > 1 and n.eq(x.type.shape[1], len(values)) is n.FALSE:
+    if len(values) > 1 and n.eq(x.type.shape[-1], len(values)) is n.FALSE:
         raise r.fail(f"{len(values)} values for {x!r}")
     new = r.constant(values if len(values) > 1 else values.reshape(()), "imputed")
     if dtype.is_float and np.isnan(old):
@@ -157,7 +157,12 @@ def one_hot_encoder(r: NodeReader) -> Value:
         raise r.fail(f"there are no categories for {x!r}")
     column = step(r, Reshape((*x.type.shape, as_expr(1))), whole)
     table = r.constant(categories, "categories")
-    return r.one(Cast(F32), step(r, Equal(), column, table))
+    same = step(r, Equal(), column, table)
+    places = {c: k for k, c in enumerate(categories.tolist())}
+    if len(places) < len(categories):  # the last place of a category counts
+        last = np.array([places[c] == k for k, c in enumerate(categories.tolist())])
+        same = step(r, And(), same, r.constant(last, "last"))
+    return r.one(Cast(F32), same)
 
 
 def _side(r: NodeReader, what: str) -> Array:
@@ -192,6 +197,8 @@ def label_encoder(r: NodeReader) -> Value:
         if given.size != 1:
             raise r.fail("default_tensor is not one element")
         default = given.reshape(()).item()
+    if r.version >= 4:  # a repeated key: the last one counts; before, the first
+        keys, values = keys[::-1].copy(), values[::-1].copy()
     return _lookup(r, x, keys, values, default)
 
 
@@ -206,7 +213,8 @@ def category_mapper(r: NodeReader) -> Value:
 
 
 def _looked_up(r: NodeReader, x: Value, names: Array, numbers: Array) -> Value:
-    """The numbers of names, or the names of numbers."""
+    """The numbers of names, or the names of numbers: the last of what is there twice."""
+    names, numbers = names[::-1].copy(), numbers[::-1].copy()
     keys, values = (names, numbers) if x.type.dtype is STRING else (numbers, names)
     return _lookup(r, x, keys, values, _default(r, from_numpy(values.dtype)))
 

@@ -7,7 +7,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import onnx
 
@@ -102,17 +102,26 @@ def attribute_subgraphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """The names that a node reads, and its subgraphs (which may make some of them)."""
+    """The names from around it that a node reads, or its subgraphs do.
+
+    What a graph makes itself may be called like what is made around it, or by the node.
+    """
     out = [name for name in node.input if name]
-    todo: list[Any] = [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+    todo = [(graph, frozenset[str]()) for graph in _subgraphs(node)]
     while todo:
-        graph = todo.pop()
-        out += [o.name for o in graph.output]
-        for inner in graph.node:
-            out += [name for name in inner.input if name]
-            for a in inner.attribute:
-                todo += [a.g] if a.HasField("g") else list(a.graphs)
+        graph, around = todo.pop()
+        made = [o for inner in graph.node for o in inner.output]
+        made += [i.name for i in (*graph.input, *graph.initializer)]
+        known = around.union(made, (t.values.name for t in graph.sparse_initializer))
+        wanted = [name for inner in graph.node for name in inner.input if name]
+        wanted += [o.name for o in graph.output]
+        out += [name for name in wanted if name not in known]
+        todo += [(g, known) for inner in graph.node for g in _subgraphs(inner)]
     return out
+
+
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
 
 
 def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -165,6 +166,17 @@ def test_known_contents_are_the_reference(sample: Sample) -> None:
     for found, a in zip(known, results, strict=False):
         if found is not None:
             assert tuple(normal(substitute(e, values)) for e in found) == content(a)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_no_two_inputs_are_equal(sample: Sample) -> None:
+    """Swapped inputs, or one that is taken for another, would not be seen."""
+    op, arrays = sample
+    given = [(k, a) for k, a in enumerate(arrays) if a is not None and a.size > 1]
+    for (i, x), (j, y) in itertools.combinations(given, 2):
+        if (x.shape, x.dtype) == (y.shape, y.dtype):
+            same = repr(x.tolist()) == repr(y.tolist())
+            assert not same, f"inputs {i} and {j} are equal: give one another seed"
 
 
 @pytest.mark.parametrize("name", sorted(Op.registry))

@@ -269,3 +269,17 @@ def test_nodes_that_are_refused() -> None:
     ):
         with pytest.raises(ImportModelError, match=message):
             import_model(model_of(made, {"x": f32(2), "c": np.array(True)}))
+
+
+def test_branches_may_call_values_like_the_node_does() -> None:
+    """A name is that of the graph it is made in, also where nodes are out of order."""
+    inner = choice(graph([node("Abs", "x", "out")], "out"), graph([node("Neg", "x", "out")], "out"))
+    other = graph([node("Exp", "x", "late"), node("Neg", "late", "out")], "out")
+    nodes = [choice(graph([inner], "out"), other), node("Neg", "out", "late")]
+    for ordered in (nodes, nodes[::-1]):
+        for c in (False, True):
+            x = f32(3)
+            inputs = {"x": x, "c": np.array(c)}
+            want = [np.abs(x), -np.abs(x)] if c else [-np.exp(x), np.exp(x)]
+            model = model_of(ordered, inputs, outputs=["out", "late"])
+            check(model, inputs, want=want)

@@ -64,9 +64,16 @@ def test_scaler(kind: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
-@pytest.mark.parametrize("x", [abs(X), abs(X[0]), np.zeros((2, 3), "float32")])
+@pytest.mark.parametrize("x", [X, X[0], -abs(X), np.zeros((2, 3), "float32")])
 def test_normalizer(norm: str, x: Array) -> None:
     compared("Normalizer", {"x": x}, norm=norm)
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_normalizer_of_nan(norm: str) -> None:
+    x = np.array([[1.0, np.nan], [0.0, 0.0], [0.0, np.inf]], np.float32)
+    want = np.array([[np.nan, np.nan], [0.0, 0.0], [0.0, np.nan]], np.float32)
+    check(model("Normalizer", {"x": x}, norm=norm), {"x": x}, want=[want])
 
 
 def test_imputer() -> None:
@@ -74,8 +81,11 @@ def test_imputer() -> None:
     x[1, 2] = x[3, 0] = np.nan
     compared("Imputer", {"x": x}, imputed_value_floats=[1.0, 2.0, 3.0, 4.0],
              replaced_value_float=float("nan"))  # fmt: skip
-    x = ints(3, 4, low=0, high=3)
-    compared("Imputer", {"x": x}, imputed_value_int64s=[9], replaced_value_int64=1)
+    compared("Imputer", {"x": x[1]}, imputed_value_floats=[1.0, 2.0, 3.0, 4.0],
+             replaced_value_float=float("nan"))  # fmt: skip
+    for shape in ((3, 4), (2, 3, 4)):
+        x = ints(*shape, low=0, high=3)
+        compared("Imputer", {"x": x}, imputed_value_int64s=[9], replaced_value_int64=1)
 
 
 @pytest.mark.parametrize("x", [X, X[0], f32(2, 3, 4)])
@@ -92,6 +102,8 @@ def test_feature_vectorizer() -> None:
 def test_one_hot_encoder(kind: str) -> None:
     compared("OneHotEncoder", {"x": ints(3, 2, low=0, high=6).astype(kind)},
              cats_int64s=[1, 4, 2])  # fmt: skip
+    compared("OneHotEncoder", {"x": ints(3, 2, low=0, high=6).astype(kind)},
+             cats_int64s=[1, 4, 1, 2, 4])  # fmt: skip
 
 
 def test_label_encoder() -> None:
@@ -278,10 +290,12 @@ KEYS = ["b", "a", "é", "b", ""]
 def test_label_encoder_of_strings(version: int) -> None:
     numbers, reals = [5, 4, 3, 2, 1], [0.5, 1.5, 2.5, 3.5, 4.5]
     encode = "LabelEncoder"
+    # ONNX Runtime takes the first of a repeated key in version 4 too, where ONNX says the last.
+    keys = KEYS if version == 2 else ["q", *KEYS[1:]]
     x = {"x": WORDS}
-    compared(encode, x, version=version, keys_strings=KEYS, values_int64s=numbers)
-    compared(encode, x, version=version, keys_strings=KEYS, values_floats=reals, default_float=9.0)
-    compared(encode, x, version=version, keys_strings=KEYS, values_strings=KEYS[::-1])
+    compared(encode, x, version=version, keys_strings=keys, values_int64s=numbers)
+    compared(encode, x, version=version, keys_strings=keys, values_floats=reals, default_float=9.0)
+    compared(encode, x, version=version, keys_strings=keys, values_strings=KEYS[::-1])
     back = {"x": np.array([[1, 7], [5, 3]])}
     text = {"keys_int64s": numbers, "values_strings": KEYS}
     compared(encode, back, version=version, **text)
@@ -318,6 +332,18 @@ def test_tfidf_of_strings(mode: str) -> None:
     )  # fmt: skip
     x = np.array([["a", "é", "a", "b"], ["b", "z", "", "é"]], object)
     check(made, {"x": x})
+
+
+def test_repeated_keys() -> None:
+    """The last counts; in version 2 of LabelEncoder, where ONNX does not say, the first."""
+    x, y = {"x": np.array(["a", "b", "c"], object)}, {"x": np.array([1, 2, 3])}
+    pairs = {"keys_strings": ["a", "b", "a"], "values_int64s": [4, 5, 6]}
+    compared("LabelEncoder", x, version=2, **pairs)
+    made = model("LabelEncoder", x, version=4, **pairs)
+    check(made, x, want=[np.array([6, 5, -1])])
+    check(model("LabelEncoder", x, classes_strings=["a", "b", "a"]), x, want=[np.array([2, 1, -1])])
+    compared("CategoryMapper", x, cats_strings=["a", "b", "a"], cats_int64s=[4, 5, 6])
+    compared("CategoryMapper", y, cats_strings=["a", "b", "c"], cats_int64s=[1, 2, 1])
 
 
 def test_malformed_categories() -> None:
