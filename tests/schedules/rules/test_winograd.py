@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import numpy as np
@@ -13,10 +14,11 @@ from planish.compiler.graph.prepack import formed
 from planish.compiler.loop import te
 from planish.compiler.loop.canonical import canonical
 from planish.compiler.loop.interpret import interpret
-from planish.compiler.loop.ir import Function
+from planish.compiler.loop.ir import Function, Loop, constant, walk
 from planish.compiler.loop.lower import lower
 from planish.compiler.machine import Machine
 from planish.compiler.ops.convolution import Conv
+from planish.compiler.pipeline import LOOP_PASSES, run
 from planish.schedules.choices import Choices
 from planish.schedules.moves.winograd import is_inexact
 from planish.schedules.rules import default_schedule, schedule
@@ -50,6 +52,18 @@ def test_random_points_are_right(case: Case):
         some = [point, space.mutated(point, pick), space.random(pick), space.random(pick)]
         for p in {p.schedule.text(): p for p in some if p is not None}.values():
             means(func, p.schedule, arrays, WATCHED, 1e-4)
+
+
+def test_what_threads_share_as_one_loop_does_not_keep_more():
+    func = Case(1, 56, 56, 64, 64).function()
+    given = {"tiles": 8, "tile": (1, 1, 16), "share": "panels", "parallel.2": 2}
+    s = schedule(func, MACHINES[0], 2, WEIGHTS, Choices({"rule": "winograd", "size": 2, **given}))
+    parallel = [
+        x.var.name for x in walk(s.func.body) if isinstance(x, Loop) and x.kind == "parallel"
+    ]
+    assert parallel[-1].count("_v") == 3  # blocks of tiles, and panels
+    kept = [b for b in run(s.func, LOOP_PASSES).temps if b.scope == "register"]
+    assert kept and all(math.prod(map(constant, b.shape)) <= 1 << 10 for b in kept)
 
 
 def test_where_tiles_pay_they_are_the_default():
