@@ -56,7 +56,7 @@ def page(name: str, history: Sequence[Progress]) -> str:
         f" {_ms(last.seconds)}, at the beginning {_ms(last.first)}.</p>",
         "<h2>The model</h2>",
         lines(
-            [("model", [(p.spent, p.seconds * 1e3) for p in history if p.seconds])],
+            [("model", [(p.spent, p.seconds * 1e3) for p in history if not p.missing])],
             "seconds",
             "ms of a call",
         ),  # fmt: skip

@@ -99,7 +99,10 @@ class State:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job stands; times are those of one call of the model, in seconds."""
+    """Where a job stands; times are those of one call of the model, in seconds.
+
+    As long as tasks are ``missing``, nothing of which is measured yet, the times lack theirs.
+    """
 
     spent: float
     trials: int
@@ -110,6 +113,7 @@ class Progress:
     states: Sequence[State]
     label: str = ""  # of the task that was worked on
     interrupted: bool = False
+    missing: int = 0
     taken_back: tuple[str, ...] = ()  # functions that are slower in the model than by default
 
 
@@ -193,6 +197,7 @@ class Job:
             dict(self.failures),
             self.states,
             self._last,
+            missing=sum(not s.share and not s.dead for s in self.states),
         )
 
     # -------------------------------------------------------------------------------- beginning

@@ -9,7 +9,9 @@ Then each model is compiled with what was known after 1, 5 and 20 minutes (those
 and without any, and all of these are timed in turn, in one process. A round gives the median of a
 slice's calls, and the ratio of two such medians; what is reported is the median of the rounds'
 ratios and the lower end of its 95 % interval. ``noise`` is the default module against another one
-of the same kind. ``worst function`` is the least ratio of a function's time by default to its time
+of the same kind. ``trials to 95 %`` are those after which the functions, each by itself, together
+reach that part of the speed that they have at the end of the best run of the model, however that
+one began. ``worst function`` is the least ratio of a function's time by default to its time
 when tuned, among those that take a hundredth of the model's time or more. With ``--ship`` what was
 found is also written, without most trials, to the logs that come with planish.
 """
@@ -46,6 +48,7 @@ from planish.targets.target import parse_target
 from planish.tuning import SHIPPED, seconds_of
 
 POINTS: Final = (60.0, 300.0, 1200.0)  # seconds after which a model is looked at
+NEARLY: Final = 0.95  # of the best speed
 NOTABLE: Final = 0.01  # of a model's time: what a function must take to be told of
 SHIPPED_TRIALS: Final = 24  # of a function, from which the cost model learns
 DEFAULT, AGAIN, LAST = "default", "default again", "tuned"
@@ -64,10 +67,16 @@ def curve(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
 
 
+def spent_on(folder: Path) -> tuple[float, int]:
+    """The seconds and the trials that a run has taken so far."""
+    told = curve(folder)
+    return (told[-1]["spent"], int(told[-1]["trials"])) if told else (0.0, 0)
+
+
 def tune(model: Path, folder: Path, options: argparse.Namespace) -> None:
     """Tune a model until its budget is spent; what was done before counts."""
     folder.mkdir(parents=True, exist_ok=True)
-    before = max((one["spent"] for one in curve(folder)), default=0.0)
+    before, tried = spent_on(folder)
     left = seconds_of(options.budget) - before
     if left < 1.0:
         return
@@ -76,12 +85,12 @@ def tune(model: Path, folder: Path, options: argparse.Namespace) -> None:
     with (folder / "curve.jsonl").open("a", encoding="utf-8") as file:
 
         def report(p: Any) -> None:
-            at = {"spent": before + p.spent, "trials": p.trials, "seconds": p.seconds,
-                  "bytes": log.stat().st_size}  # fmt: skip
+            at = {"spent": before + p.spent, "trials": tried + p.trials, "seconds": p.seconds,
+                  "missing": p.missing, "bytes": log.stat().st_size}  # fmt: skip
             file.write(json.dumps(at) + "\n")
             file.flush()
 
-        planish.tune(
+        last = planish.tune(
             model,
             left,
             log,
@@ -92,6 +101,7 @@ def tune(model: Path, folder: Path, options: argparse.Namespace) -> None:
             logs=None if options.shipped else (),
             report=report,
         )
+        report(last)
 
 
 def ship(model: Path, folder: Path, threads: int) -> Path:
@@ -150,7 +160,7 @@ def functions(module: planish.Module, inputs: Arrays) -> dict[str, float]:
 
 def compare(model: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Time a model as it is by default, and with what tuning knew at several moments."""
-    spent = max(one["spent"] for one in curve(folder))
+    spent, trials = spent_on(folder)
     points = [p for p in POINTS if p <= spent + 5]
     logs: dict[str, list[Path]] = {DEFAULT: [], AGAIN: []}
     logs.update((f"{p:.0f}", [known_at(folder, p)]) for p in points)
@@ -179,7 +189,7 @@ def compare(model: Path, folder: Path, options: argparse.Namespace) -> dict[str,
         "start": options.start,
         "shipped": options.shipped,
         "spent": spent,
-        "trials": sum(1 for line in (folder / "log.jsonl").open("rb") if b'"kind":"trial"' in line),
+        "trials": trials,
         "ms": {name: 1e3 * min(times) for name, times in rounds.items()},
         "speed": {
             name: spread([a / b for a, b in zip(rounds[DEFAULT], times, strict=True)])
@@ -190,7 +200,12 @@ def compare(model: Path, folder: Path, options: argparse.Namespace) -> dict[str,
             for name, times in rounds.items()
         },
         "worst": worst,
-        "curve": [[one["spent"], one["seconds"]] for one in curve(folder)],
+        # Where something is missing, the times are not those of the whole model.
+        "curve": [
+            [one["spent"], one["trials"], one["seconds"]]
+            for one in curve(folder)
+            if not one["missing"]
+        ],
     }
 
 
@@ -200,6 +215,10 @@ def compare(model: Path, folder: Path, options: argparse.Namespace) -> dict[str,
 def report(results: Mapping[str, Any]) -> str:
     """The results as markdown: a table for each way to begin."""
     parts = []
+    best: dict[str, float] = {}
+    for r in results.values():
+        times = [seconds for _, _, seconds in r["curve"]]
+        best[r["model"]] = min([*times, best.get(r["model"], inf)])
     for start in ("plain", "default"):
         for shipped in (False, True):
             some = {
@@ -208,11 +227,16 @@ def report(results: Mapping[str, Any]) -> str:
                 if r["start"] == start and r["shipped"] == shipped
             }
             if some:
-                parts.append(_table(some, start, shipped))
+                parts.append(_table(some, start, shipped, best))
     return "\n\n".join(parts)
 
 
-def _table(some: Mapping[str, Any], start: str, shipped: bool) -> str:
+def _trials_to(r: Mapping[str, Any], seconds: float) -> str:
+    """After how many trials a run had no more than so many seconds left."""
+    return next((str(trials) for _, trials, now in r["curve"] if now <= seconds), "")
+
+
+def _table(some: Mapping[str, Any], start: str, shipped: bool, best: Mapping[str, float]) -> str:
     rows = []
     for name, r in sorted(some.items()):
 
@@ -223,7 +247,7 @@ def _table(some: Mapping[str, Any], start: str, shipped: bool) -> str:
         tuned, noise = r["speed"][LAST], r["speed"][AGAIN]
         rows.append([
             name, f"{r['spent'] / 60:.0f}", str(r["trials"]), brief(r["ms"][DEFAULT]),
-            brief(r["ms"][LAST]), part(60.0), part(300.0),
+            brief(r["ms"][LAST]), part(60.0), part(300.0), _trials_to(r, best[name] / NEARLY),
             f"{tuned['median']:.2f}", f"{tuned['low']:.2f}",
             f"{noise['low']:.2f} to {noise['high']:.2f}", f"{r['worst']:.2f}",
         ])  # fmt: skip
@@ -232,7 +256,8 @@ def _table(some: Mapping[str, Any], start: str, shipped: bool) -> str:
     last = next(iter(some.values()))
     own = "with the logs and the model that come with planish" if shipped else "from no log"
     head = ["model", "minutes", "trials", "default, ms", "tuned, ms", "after 1 min",
-            "after 5 min", "tuned, speed", "at least", "noise", "worst function"]  # fmt: skip
+            "after 5 min", "trials to 95 %", "tuned, speed", "at least", "noise",
+            "worst function"]  # fmt: skip
     return "\n".join(
         [
             f"From {start} schedules, {own}; {last['threads']} threads on {last['machine']}.",

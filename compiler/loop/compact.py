@@ -38,10 +38,10 @@ def _compact(func: Function, buffer: Buffer) -> Function:
     if not users:
         return func.with_(temps=tuple(t for t in func.temps if t is not buffer))
     symbols = anywhere(func)
-    if _walks_alone(buffer, users):
+    if alone := _walked_alone(buffer, users):
         # Where there is one element, no other is read, whatever is known of the index.
         zero = n.as_expr(0)
-        only = tuple(None if constant(d) == 1 else zero for d in buffer.shape)
+        only = tuple(None if k in alone else zero for k in range(len(buffer.shape)))
         func = func.with_(body=_moved(func.body, buffer.name, only, symbols))
         users = [x for x in sites(func.body) if any(a.buffer == buffer.name for a in x.accesses)]
     count = _common(users)
@@ -73,16 +73,27 @@ def _decides(body: Stmt, buffer: str) -> bool:
     return False
 
 
-def _walks_alone(buffer: Buffer, users: Sequence[Site]) -> bool:
-    """Whether an index along a dimension of one element is more than that."""
-    ones = [k for k, d in enumerate(buffer.shape) if constant(d) == 1]
-    return any(
-        not isinstance(a.indices[k], Const)
-        for x in users
-        for a in x.accesses
-        if a.buffer == buffer.name
-        for k in ones
-    )
+def _walked_alone(buffer: Buffer, users: Sequence[Site]) -> list[int]:
+    """The dimensions of one element along which an index is more than that.
+
+    Not those along which the lanes of a vector store: all but one are masked, and where they do is
+    what tells them apart.
+    """
+    found = []
+    for k in [k for k, d in enumerate(buffer.shape) if constant(d) == 1]:
+        indices = [
+            (site, a.indices[k], a.kind)
+            for site in users
+            for a in site.accesses
+            if a.buffer == buffer.name
+        ]
+        apart = any(
+            kind != "read" and any(x.kind == "vector" and x.var in free_vars(e) for x in site.loops)
+            for site, e, kind in indices
+        )
+        if not apart and any(not isinstance(e, Const) for _, e, _ in indices):
+            found.append(k)
+    return found
 
 
 def _common(users: Sequence[Site]) -> int:

@@ -106,6 +106,9 @@ def _times(s: Any) -> str:
 def _line(p: Standing) -> str:
     failed = ", ".join(f"{count} {kind}" for kind, count in p.failures.items())
     failed = f", failed: {failed}" if failed else ""
+    if p.missing:
+        measured = len(p.states) - p.missing
+        return f"{p.trials} trials, {measured} of {len(p.states)} functions{failed}; {p.label}"
     return (
         f"{p.trials} trials, {p.seconds * 1e3:.3f} ms (was {p.first * 1e3:.3f}, expected"
         f" {p.expected * 1e3:.3f}){failed}; {p.label}"
@@ -121,6 +124,7 @@ def _standing(p: Standing, log: Path) -> dict[str, Any]:
         "seconds": p.seconds,
         "first": p.first,
         "expected": p.expected,
+        "missing": p.missing,
         "failures": dict(p.failures),
         "taken_back": list(p.taken_back),
         "tasks": [

@@ -317,18 +317,31 @@ def _outputs_moved(
             with np.errstate(all="ignore"):
                 return move(array).astype(array.dtype)
 
-        def observe(node: Any, results: tuple[Any, ...], moved: Any = moved) -> None:
+        start = {n: moved(a) if is_float(a.dtype) else a for n, a in call.items()}
+        whole = [_whole(a) for a in start.values()]  # of which others may be views
+
+        def observe(
+            node: Any, results: tuple[Any, ...], moved: Any = moved, whole: list[Any] = whole
+        ) -> None:
             for array in results:
                 see(node, array)
-                if array.flags.writeable and array.flags.owndata and is_float(array.dtype):
+                new = all(_whole(array) is not a for a in whole)
+                if array.flags.writeable and new and is_float(array.dtype):
                     array[...] = moved(array)
+                whole.append(_whole(array))
 
-        start = {n: moved(a) if is_float(a.dtype) else a for n, a in call.items()}
         try:
             out.append(_flat(run_reference(import_model(model), start, observe)))
         except PlanishError:
             continue
     return out
+
+
+def _whole(array: Any) -> Any:
+    """The array that has the elements of one that may be a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _eps(array: Any) -> float:
