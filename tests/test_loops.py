@@ -394,3 +394,15 @@ def test_loops_that_are_refused(body: str, message: str) -> None:
     MODELS["refused"] = text
     with pytest.raises(ImportModelError, match=message):
         import_model(model("refused"))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_scans_of_known_lengths(steps: int) -> None:
+    text = MODELS["running"].replace("t, 2, 3] x", f"{steps}, 2, 3] x")
+    text = text.replace("[3, t] w", f"[3, {steps}] w").replace("[2, t, 3]", f"[2, {steps}, 3]")
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    rng = np.random.default_rng(0)
+    shapes = (steps, 2, 3), (2, 3), (3, steps)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    for found, wanted in zip(planish.compile(model)(*arrays), running(*arrays), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)

@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 
 from planish.compiler.errors import ImportModelError
-from planish.compiler.expr.nodes import Expr, as_expr
-from planish.compiler.expr.sizes import normal
+from planish.compiler.dtypes import STRING
+from planish.compiler.expr.nodes import Expr, as_expr, const
+from planish.compiler.expr.sizes import normal, same
 from planish.compiler.graph.ir import Value, unify
+from planish.compiler.ops.creation import ConstantOfShape
 from planish.compiler.ops.indexing import Slice
 from planish.compiler.ops.shape import Reshape, Transpose
 
@@ -117,10 +119,13 @@ def _axis(axis: int, rank: int) -> int:
 
 def _slice(imp: Importer, x: Value, axis: int, at: Expr) -> Value:
     """The slice of x at a place of an axis, which it has no more."""
+    rest = tuple(d for k, d in enumerate(x.type.shape) if k != axis)
+    if same(x.type.shape[axis], 0) and x.type.dtype is not STRING:
+        # The body never runs, but what it makes has dtypes and shapes.
+        return imp.builder.one(ConstantOfShape(rest, const(0, x.type.dtype)), name="slice")
     starts = tuple(at if k == axis else as_expr(0) for k in range(x.type.rank))
     shape = tuple(as_expr(1) if k == axis else d for k, d in enumerate(x.type.shape))
     part = imp.builder.one(Slice(starts, (1,) * x.type.rank, shape), x, name="slice")
-    rest = tuple(d for k, d in enumerate(x.type.shape) if k != axis)
     return imp.builder.one(Reshape(rest), part, name="slice")
 
 
