@@ -87,8 +87,8 @@ class Setting:
 
     ``constants`` are parameters that are known at compile time and may be laid out at will;
     ``part`` is put before the names of questions, where a function has several parts alike.
-    ``origin`` is the schedule of no moves, if it is kept for many points. ``strict``: nothing may
-    be less exact than the plain sums.
+    ``origin`` is the schedule of no moves, if it is kept for many points. ``strict``: sums are
+    plain sums.
     """
 
     machine: Machine

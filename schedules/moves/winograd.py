@@ -22,7 +22,6 @@ from planish.schedules.legality import check_loops, check_new, plain
 from planish.schedules.schedule import Schedule, Trace, move, show_loop
 
 PARTS: Final = ("d", "u", "t", "v", "m", "s")  # what stands between data, weights and result
-EXACT: Final = 2  # results along a side of a tile up to which sums only become more exact
 
 
 @move
@@ -162,8 +161,11 @@ def winograd(s: Schedule, name: str, m: int) -> Schedule:
 
 
 def is_inexact(trace: Trace) -> bool:
-    """Whether moves make results less exact than the plain sums are."""
-    return any(x.move == "winograd" and x.arguments[1:] != (EXACT,) for x in trace)
+    """Whether moves make other results than the plain sums have, beyond the order of the sums.
+
+    Of larger tiles they are less exact, and of all sizes NaN where what is not finite is summed.
+    """
+    return any(x.move == "winograd" for x in trace)
 
 
 @dataclass(frozen=True)

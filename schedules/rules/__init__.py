@@ -36,7 +36,7 @@ def default_schedule(
     """The schedule of a function that was never tuned: every question answered by an estimate.
 
     ``constants`` are parameters that are known at compile time and may be laid out at will.
-    ``strict``: nothing may be less exact than the plain sums.
+    ``strict``: sums are plain sums.
     """
     return schedule(func, machine, threads, constants, Choices(), strict=strict)
 

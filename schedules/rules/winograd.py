@@ -19,13 +19,14 @@ from planish.schedules.choices import Setting
 from planish.schedules.moves import constants as K
 from planish.schedules.moves import loops as L
 from planish.schedules.moves import stages as S
-from planish.schedules.moves.winograd import EXACT, Convolution, as_convolution, winograd
+from planish.schedules.moves.winograd import Convolution, as_convolution, winograd
 from planish.schedules.schedule import Schedule
 
 from .contraction import SERIAL_PRODUCTS, inline_chains, inline_elementwise, inline_permutations
 from .elementwise import share_loops, stream
 from .tile import Tile, least_cost, pick_tile
 
+SMALLEST: Final = min(SIZES)
 TILES: Final = (4, 6, 7, 8, 10, 12, 14, 16, 18, 20, 24, 28)  # of a block, beside all of them
 STEPS: Final = (1, 2, 4, 8)  # of a sum that are repeated in code
 # What is counted on, in cycles: of an element that is transformed, by the results along a side of
@@ -44,11 +45,11 @@ MOST_WEIGHTS: Final = 24 << 20  # bytes of transformed weights of one convolutio
 
 def fits(block: Block, setting: Setting) -> Convolution | None:
     """The convolution that a block is, if the rule can do something with it."""
-    conv = as_convolution(block) if setting.machine.fma else None
+    conv = as_convolution(block) if setting.machine.fma and not setting.strict else None
     if conv is None or conv.weights.buffer not in setting.constants:
         return None
     channels = (constant(conv.channels.extent) or 1, _extent(conv, 3))
-    return conv if min(channels) > 1 and _count(conv, EXACT) > 1 else None
+    return conv if min(channels) > 1 and _count(conv, SMALLEST) > 1 else None
 
 
 def pays(conv: Convolution, setting: Setting) -> bool:
@@ -62,15 +63,14 @@ def pays(conv: Convolution, setting: Setting) -> bool:
     return MARGIN * _cost(conv, size, setting) < plain
 
 
-def _sizes(conv: Convolution, setting: Setting) -> tuple[int, ...]:
+def _sizes(conv: Convolution) -> tuple[int, ...]:
     """The sizes of tiles that may be used; there must be several tiles."""
-    sizes = (EXACT,) if setting.strict else SIZES
-    return tuple(m for m in sizes if m == EXACT or _count(conv, m) > 1)
+    return tuple(m for m in SIZES if m == SMALLEST or _count(conv, m) > 1)
 
 
 def _least(conv: Convolution, setting: Setting) -> int:
     """The size of tiles that is estimated to be the fastest."""
-    fit = [m for m in _sizes(conv, setting) if m == EXACT or _weight_bytes(conv, m) <= MOST_WEIGHTS]
+    fit = [m for m in _sizes(conv) if m == SMALLEST or _weight_bytes(conv, m) <= MOST_WEIGHTS]
     return min(fit, key=lambda m: _cost(conv, m, setting))
 
 
@@ -145,7 +145,7 @@ def schedule_winograd(func: Function, setting: Setting, anchor: str) -> Schedule
     conv = as_convolution(s.block(anchor))
     if conv is None:
         raise ScheduleError("what is left is no convolution", node=anchor)
-    m = setting.pick("size", _sizes(conv, setting), _least(conv, setting))
+    m = setting.pick("size", _sizes(conv), _least(conv, setting))
     s = winograd(s, anchor, m)
     s = K.precompute(s, f"{anchor}_u")
     s, out, axes = _results_into(s, anchor)

@@ -70,7 +70,7 @@ def compile_graph(
     """The program of a graph: fused and scheduled, or with ``optimize=False`` node by node.
 
     Without ``scheduled`` the kernels' loops stay plain; ``tuned`` knows better schedules than the
-    default ones for some functions. ``strict``: nothing may be less exact than the plain sums.
+    default ones for some functions. ``strict``: sums are plain sums.
     """
     kernels = Kernels(machine, threads, optimize, scheduled, tuned, strict)
     return assembled(graph, kernels)

@@ -46,9 +46,9 @@ def compile(
     their names, as they are printed or as the model has them. ``threads`` is what a call may use
     at most; None: all that the process may use. ``logs``: None is the shipped tuning logs and
     ``PLANISH_LOGS``, ``[]`` none, a list (or one path) exactly those files. ``accuracy="strict"``
-    does without what trades rounding for speed: convolutions by tiles (Winograd) with some twice
-    the error of plain sums. ``optimize=False`` runs every node as a plain function of its own.
-    ``progress`` is told what is being done.
+    does without what trades rounding for speed: convolutions by tiles (Winograd), which have up to
+    some twice the error of plain sums, and NaN around what is not finite. ``optimize=False`` runs
+    every node as a plain function of its own. ``progress`` is told what is being done.
 
     Errors: ParseError for a file that cannot be read or is no ONNX model; ImportModelError for what
     is not supported in one; CodegenError for what cannot be compiled; TypeCheckError for options

@@ -123,8 +123,8 @@ Chooser: TypeAlias = Callable[[Function, frozenset[str]], Schedule | None]
 class Kernels:
     """Makes the kernels of a program; functions that are equal up to names share one.
 
-    ``tuned`` gives the schedule of a function that was tuned, None for others; one that is less
-    exact than the plain sums does not count if all is ``strict``.
+    ``tuned`` gives the schedule of a function that was tuned, None for others; one whose
+    sums are not plain sums does not count if all is ``strict``.
     """
 
     def __init__(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from planish.compiler.errors import ImportModelError
 from planish.compiler.dtypes import STRING
+from planish.compiler.errors import ImportModelError
 from planish.compiler.expr.nodes import Expr, as_expr, const
 from planish.compiler.expr.sizes import normal, same
 from planish.compiler.graph.ir import Value, unify
