@@ -13,10 +13,11 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import IO, Any, Final, Protocol
 
 from planish.compiler.errors import TuningError
 from planish.schedules.schedule import Trace
@@ -31,6 +32,7 @@ TASK_SECONDS: Final = 120.0
 BUILD_SECONDS: Final = 30.0
 RUN_SECONDS: Final = 20.0  # besides what the times themselves may take
 MEMORY: Final = 8 << 30  # bytes that a process may take beyond what it starts with
+MOST_SAID: Final = 1 << 16  # bytes that are read of what a process that did not start said
 LOOK: Final = 1.0  # seconds after which it is looked how much time has passed
 RECYCLED_AFTER: Final = 200  # candidates: what a process may have leaked goes with it
 
@@ -117,12 +119,13 @@ class _Process:
 
     def __init__(self, command: Sequence[str], limits: Limits, until: float) -> None:
         self._limits, self.until = limits, until
+        self._said = _notes()  # until it is ready, then nothing
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
             [*command, str(limits.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env=environment,
             start_new_session=True,  # an interrupt from the keyboard is not for it
         )
@@ -132,6 +135,7 @@ class _Process:
         self.built: dict[Trace, int] = {}
         self._deadline = time.monotonic() + START_SECONDS
         self._started = False
+        self._complaint = ""  # the last line of what it said, once it has ended
 
     def send(self, command: dict[str, Any], seconds: float) -> None:
         """Send a command, to be answered within so many seconds.
@@ -236,6 +240,11 @@ class _Process:
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
+        if not self._said.closed:
+            self._said.seek(0)
+            lines = self._said.read(MOST_SAID).decode(errors="replace").split("\n")
+            self._complaint = next((x.strip() for x in reversed(lines) if x.strip()), "")
+            self._said.close()
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):  # what was not read yet is of no interest
@@ -248,7 +257,8 @@ class _Process:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             kind = "memory" if -status == signal.SIGKILL else "crash"
             return _Gone(kind, f"its process was ended by the signal {name}")
-        return _Gone("crash", f"its process ended with status {status}")
+        why = f": {self._complaint}" if self._complaint else ""
+        return _Gone("crash", f"its process ended with status {status}{why}")
 
 
 class LocalMeasurer(Closing):
@@ -442,6 +452,14 @@ class LocalMeasurer(Closing):
     def _lost(self, slot: int, gone: _Gone) -> Result:
         self._processes[slot] = None
         return gone.result
+
+
+def _notes() -> IO[bytes]:
+    """Somewhere to write to and read from, if there is a place for it."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return open(os.devnull, "w+b")  # noqa: SIM115 (its process outlives this)
 
 
 def _select(

@@ -133,6 +133,7 @@ def main(worker: Worker, arguments: list[str]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
     answers.write("{}\n")  # it is ready
     answers.flush()
     serve(worker, int(arguments[0]) if arguments else 0, sys.stdin, answers)

@@ -183,3 +183,12 @@ def test_the_end_of_a_job_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         began = time.monotonic()
         assert measurer.results(task, hanging, float("inf")) == [None]
         assert time.monotonic() - began < 9.0
+
+
+def test_a_process_that_does_not_start_says_why() -> None:
+    task = matmul_task()
+    command = (sys.executable, "-c", "import sys; sys.exit('there is no planish here')")
+    with LocalMeasurer(1, command=command) as measurer:
+        (result,) = measurer.results(task, [task.space.default().schedule.trace], 1.0)
+    assert result is not None and result.error == "crash"
+    assert result.detail == "its process ended with status 1: there is no planish here"
