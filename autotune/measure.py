@@ -459,7 +459,7 @@ def _notes() -> IO[bytes]:
     try:
         return tempfile.TemporaryFile()
     except OSError:
-        return open(os.devnull, "w+b")  # noqa: SIM115 (its process outlives this)
+        return open(os.devnull, "w+b")
 
 
 def _select(
