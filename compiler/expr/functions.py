@@ -227,12 +227,12 @@ _EXPANDED: Final = (
     ),
     _expanded(
         "sin", 1, t.sin, np.sin, (2.0, 2.0), 41,
-        "For all x (f64: |x| < 2^30; beyond, some value within the bounds).",
+        "For all x.",
     ),
     _expanded("cos", 1, t.cos, np.cos, (2.0, 2.0), 42, "As sin."),
     _expanded(
         "tan", 1, t.tan, np.tan, (4.0, 4.0), 41,
-        "For all x (f64: |x| < 2^30; beyond, some value).",
+        "For all x.",
     ),
     _expanded("asin", 1, t.asin, np.arcsin, (2.5, 2.5), 17, "Inverse of sin."),
     _expanded("acos", 1, t.acos, np.arccos, (1.5, 1.5), 23, "Inverse of cos."),

@@ -9,7 +9,7 @@ import math
 
 from planish.compiler.dtypes import F32, F64, U32, U64
 
-from .coefficients import DOUBLE, TWO_OVER_PI, TWO_OVER_PI_WINDOWS
+from .coefficients import DOUBLE, TWO_OVER_PI, TWO_OVER_PI_FAR, TWO_OVER_PI_WINDOWS
 from .expansions import at_least, at_most, bit, bits, copysign, fma, format_of, horner, neg, unary
 from .nodes import Expr, cast, const, le, lt, ne, select
 
@@ -39,14 +39,66 @@ def _quadrant_single(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _quadrant_double(x: Expr) -> tuple[Expr, Expr]:
-    """With pi / 2 in three parts: right for |x| < 2^30."""
+    """With pi / 2 in three parts, as long as that is enough."""
     t = fma(x, TWO_OVER_PI, DOUBLE.magic)
     k = t - DOUBLE.magic
     r = x
     for part in DOUBLE.half_pi:
         r = fma(k, -part, r)
-    r = at_most(1.0, at_least(-1.0, r))  # beyond, some value that a sine can have
-    return bit("bit_and", bits(t, U64), 3), r
+    far_t, far_r = _far_quadrant(x)
+    far = le(2.0**30, unary("abs", x))
+    return bit("bit_and", bits(select(far, far_t, t), U64), 3), select(far, far_r, r)
+
+
+def _far_quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """x = k pi / 2 + r, of any x: k added to the magic number, and r.
+
+    What is left of x 2 / pi modulo 4 is a sum of products, each with its error; of the large ones,
+    multiples of 4 are taken away. The sum is nowhere rounded before k has been taken away too: what
+    is left may be as little as 2^-62.
+    """
+    a = unary("abs", x)
+    (_, _, *first), *windows = TWO_OVER_PI_FAR
+    scale: Expr = const(1.0, F64)
+    words: list[Expr] = [const(w, F64) for w in first]
+    for start, shift, *others in windows:
+        beyond = le(2.0**start, a)
+        scale = select(beyond, const(2.0**-shift, F64), scale)
+        words = [select(beyond, const(w, F64), v) for w, v in zip(others, words, strict=True)]
+    y = x * scale
+    products = [y * w for w in words]
+    errors = [fma(y, w, neg(p)) for w, p in zip(words[:5], products[:5], strict=True)]
+    large = [v for pair in zip(products[:3], errors[:3], strict=True) for v in pair]
+    terms = [*map(_modulo_4, (*large, products[3])), errors[3], products[4]]
+    total, parts = _sum(terms)
+    t = total + DOUBLE.magic
+    rest, parts = _sum([total - (t - DOUBLE.magic), *parts])
+    low = errors[4] + products[5]
+    for part in reversed(parts):
+        low = low + part
+    high, lower, _ = DOUBLE.half_pi
+    r = rest * high
+    return t, r + (fma(rest, high, neg(r)) + fma(rest, lower, low * high))
+
+
+def _modulo_4(x: Expr) -> Expr:
+    """x without the nearest multiple of 4, exactly."""
+    return fma(unary("round_even", x * 0.25), -4.0, x)
+
+
+def _sum(terms: list[Expr]) -> tuple[Expr, list[Expr]]:
+    """The sum, rounded after each term, and the errors of that.
+
+    Source: D. E. Knuth, The Art of Computer Programming 2, section 4.2.2.
+    """
+    total, *others = terms
+    lost = []
+    for x in others:
+        new = total + x
+        part = new - total
+        lost.append((total - (new - part)) + (x - part))
+        total = new
+    return total, lost
 
 
 def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
