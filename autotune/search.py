@@ -27,15 +27,16 @@ from .tasks import Task
 
 ELITES: Final = 8  # measured points that have children
 POOL: Final = 6  # new points for each one to measure, among which the model chooses
-POOL_AT_FIRST: Final = 32  # at least, where nothing better than a plain schedule is known
-GENERATIONS: Final = 3
+POOL_AT_FIRST: Final = 40  # at least, where nothing better than a plain schedule is known
+GENERATIONS: Final = 8
+PARENTS: Final = 4  # of a generation's points that have children in the next one
 EPSILON: Final = 0.2  # the part of a batch that the model has no say in
 CURIOSITY: Final = 0.3  # how much of what the model is unsure of counts for a point
 POOL_SECONDS: Final = 10.0  # beyond which a round makes do with what it has
 RANDOM: Final = 0.15  # the part of new points that are drawn
-RANDOM_AT_FIRST: Final = 0.7  # the same where nothing better than a plain schedule is known
+RANDOM_AT_FIRST: Final = 0.4  # the same where nothing better than a plain schedule is known
 LENT: Final = 3  # tasks from which points are taken over in a round
-PER_RULE: Final = 8  # points of a rule that are drawn, to choose the first one to measure from
+PER_RULE: Final = 4  # points of a rule that are drawn, to choose the first one to measure from
 COMPARABLE: Final = 8.0  # times the best time: up to which a point tells about others
 NEAR: Final = 2.5  # times the best time: up to which the best points of other rules have children
 
@@ -100,7 +101,7 @@ class Search:
                     pool.setdefault(child.schedule.trace, child)
             if generation + 1 < GENERATIONS and pool:
                 ranked = self._ranked(list(pool.values()), model)
-                parents = [*ranked[:ELITES], *parents[: ELITES // 2]]
+                parents = ranked[:PARENTS]
         # Once something is known of the task itself, what is good for others has to be likely, too.
         chosen = seeds[: 1 if len(self.known) > 1 else count // 2]
         ranked = self._ranked([p for p in pool.values() if p not in chosen], model)
