@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from planish.autotune.cost import CostModel
 from planish.autotune.records import Best, read
 from planish.autotune.tasks import Task, folder_of, parse_text
+from planish.autotune.training import samples_of
 from planish.compiler.loop.verify import verify
 from planish.schedules.schedule import LANGUAGE, replay
 from planish.targets.target import parse_target
@@ -18,6 +21,16 @@ LOGS = sorted(SHIPPED.glob("*/*.jsonl"))
 
 def test_there_are_some() -> None:
     assert LOGS
+
+
+def test_the_shipped_model_is_one_of_todays_features() -> None:
+    """If not: ``planish logs fit tuning_logs/*/*.jsonl -o autotune/model.json``."""
+    pytest.importorskip("xgboost")
+    model = CostModel.shipped()
+    assert model.is_trained
+    samples = samples_of(read(LOGS[:1]))[0][:64]
+    score, _ = model.score(np.stack([s.features for s in samples]))
+    assert np.isfinite(score).all() and score.std() > 0
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda p: f"{p.parent.name}/{p.stem}")
