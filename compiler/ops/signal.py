@@ -23,6 +23,8 @@ from .elementwise import call, wide, widened
 from .sampling import f32
 from .shape import sizes
 
+_FAR = 2.0**40  # a place beyond which nothing is told apart
+
 
 def _at_least(op: Op, value: Expr, least: int, what: str) -> None:
     fits = n.le(as_expr(least), value)
@@ -327,7 +329,7 @@ class MelWeights(Op):
             at = first[()] + n.cast(k, F64) * step[()]
             hertz = scale * call("expm1", at / tenth)
             place = call("floor", n.cast(self.length + 1, F64) * hertz / n.cast(rate[()], F64))
-            far = n.const(2.0**40, F64)  # what lies beyond is nowhere, and so is NaN
+            far = n.const(_FAR, F64)  # what lies beyond is nowhere, and so is NaN
             return n.cast(call("min_second", call("max_second", place, n.neg(far)), far), I64)
 
         edges = te.compute((self.bands + 2,), edge, "edges")
@@ -351,7 +353,9 @@ class MelWeights(Op):
         bands, length = numbers((self.bands, self.length))
         low, high = (2595 * np.log10(1 + float(f) / 700) for f in (lower, upper))
         mels = low + np.arange(bands + 2) * (high - low) / (bands + 2)
-        edges = np.floor((length + 1) * 700 * (10 ** (mels / 2595) - 1) / int(rate)).astype(int)
+        with np.errstate(all="ignore"):
+            places = np.floor((length + 1) * 700 * (10 ** (mels / 2595) - 1) / float(rate))
+        edges = np.nan_to_num(places, nan=-_FAR).clip(-_FAR, _FAR).astype(np.int64)
         out = np.zeros((length // 2 + 1, bands))
         for band in range(bands):
             left, centre, right = edges[band : band + 3]
@@ -367,6 +371,7 @@ class MelWeights(Op):
         rate, low, high = np.array(8192), np.array(0.0, "float32"), np.array(4096.0, "float32")
         yield cls(as_expr(8), as_expr(16)), [rate, low, high]
         yield cls(as_expr(5), as_expr(64), F64), [rate.astype("int32"), low + 100, high]
+        yield cls(as_expr(3), as_expr(8)), [np.array(0), low, high]
 
 
 __all__ = ["ComplexMul", "CosineWindow", "Dft", "Frames", "MelWeights"]
