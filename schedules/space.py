@@ -71,6 +71,10 @@ class Space:
 
     def plain(self) -> Point:
         """The point of all first options: nothing but what the rule does in any case."""
+        return self._plain
+
+    @cached_property
+    def _plain(self) -> Point:
         return self._point(Choices(plain=True))
 
     def point(self, decisions: Decisions) -> Point:
