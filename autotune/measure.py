@@ -32,7 +32,7 @@ TASK_SECONDS: Final = 120.0
 BUILD_SECONDS: Final = 30.0
 RUN_SECONDS: Final = 20.0  # besides what the times themselves may take
 MEMORY: Final = 8 << 30  # bytes that a process may take beyond what it starts with
-MOST_SAID: Final = 1 << 16  # bytes that are read of what a process that did not start said
+MOST_READ: Final = 1 << 16  # bytes of what a process says before it is ready
 LOOK: Final = 1.0  # seconds after which it is looked how much time has passed
 RECYCLED_AFTER: Final = 200  # candidates: what a process may have leaked goes with it
 
@@ -119,13 +119,13 @@ class _Process:
 
     def __init__(self, command: Sequence[str], limits: Limits, until: float) -> None:
         self._limits, self.until = limits, until
-        self._said = _notes()  # until it is ready, then nothing
+        self._stderr = _temporary_file()  # until it is ready, then nothing
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
             [*command, str(limits.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             env=environment,
             start_new_session=True,  # an interrupt from the keyboard is not for it
         )
@@ -135,7 +135,7 @@ class _Process:
         self.built: dict[Trace, int] = {}
         self._deadline = time.monotonic() + START_SECONDS
         self._started = False
-        self._complaint = ""  # the last line of what it said, once it has ended
+        self._complaint = ""  # the last line of what it said before it was ready
 
     def send(self, command: dict[str, Any], seconds: float) -> None:
         """Send a command, to be answered within so many seconds.
@@ -240,11 +240,11 @@ class _Process:
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
-        if not self._said.closed:
-            self._said.seek(0)
-            lines = self._said.read(MOST_SAID).decode(errors="replace").split("\n")
+        if not self._stderr.closed:
+            self._stderr.seek(0)
+            lines = self._stderr.read(MOST_READ).decode(errors="replace").split("\n")
             self._complaint = next((x.strip() for x in reversed(lines) if x.strip()), "")
-            self._said.close()
+            self._stderr.close()
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):  # what was not read yet is of no interest
@@ -454,8 +454,8 @@ class LocalMeasurer(Closing):
         return gone.result
 
 
-def _notes() -> IO[bytes]:
-    """Somewhere to write to and read from, if there is a place for it."""
+def _temporary_file() -> IO[bytes]:
+    """A file without a name; where there is no place for one, what is written to it is lost."""
     try:
         return tempfile.TemporaryFile()
     except OSError:

@@ -200,8 +200,9 @@ class Search:
         if not points:
             return []
         self.pick.shuffle(points)
-        best = min((k.time for k in self.known), default=0.0)
-        measured = [k for k, known in enumerate(self.known) if known.time <= COMPARABLE * best]
+        times = [known.time for known in self.known]
+        best = min((t for t in times if t < float("inf")), default=0.0)
+        measured = [k for k, t in enumerate(times) if t <= COMPARABLE * best]
         rows = [*map(self.features, points), *(self.samples[k].features for k in measured)]
         score, unsure = model.score(np.stack(rows))
         count = len(points)

@@ -248,7 +248,7 @@ class Job:
                 return
             self.log.task(state.task)
             began = time.monotonic()
-            points = [state.best, *(self._proposed(state) if state in new else ())]
+            points = [state.best, *(self._proposed(state, beside=1) if state in new else ())]
             following = new[new.index(state) + 1 :] if state in new else []
             results = self._results(state, points, following[0] if following else None)
             if not results:
@@ -359,12 +359,15 @@ class Job:
         state.round_seconds = 0.5 * (state.round_seconds + spent) if state.rounds > 1 else spent
         return True
 
-    def _proposed(self, state: State) -> list[Point]:
-        """The points of a task that are measured next, as many as trials are left."""
+    def _proposed(self, state: State, beside: int = 0) -> list[Point]:
+        """The points of a task that are measured next, as many as trials are left for them.
+
+        ``beside``: trials that are made with them.
+        """
         points = state.proposed or self._propose(state)
         state.proposed = []
         if self.options.trials is not None:
-            points = points[: max(0, self.options.trials - self.trials)]
+            points = points[: max(0, self.options.trials - self.trials - beside)]
         return points
 
     def _propose(self, state: State) -> list[Point]:

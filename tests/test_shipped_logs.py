@@ -25,7 +25,6 @@ def test_there_are_some() -> None:
 
 def test_the_shipped_model_is_one_of_todays_features() -> None:
     """If not: ``planish logs fit tuning_logs/*/*.jsonl -o autotune/model.json``."""
-    pytest.importorskip("xgboost")
     model = CostModel.shipped()
     assert model.is_trained
     samples = samples_of(read(LOGS[:1]))[0][:64]

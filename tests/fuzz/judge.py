@@ -53,9 +53,6 @@ PLACED: Final = frozenset(
 )
 # No sums inside, whose terms may cancel, as 1 and an error function do.
 ROUND_ONCE: Final = frozenset((*UNARY, *BINARY, *VARIADIC, *MOVEMENTS)) - {"Gelu"}
-# Operators of which it is open what they make of NaN and infinities: ways to sum that are equal
-# otherwise leave more or fewer results as they would be without.
-TRANSFORMS: Final = frozenset(("dft",))
 _MOST_WORK: Final = 60_000  # operations up to which the interpreter is asked
 Outputs = list[Any]
 Say = Callable[[str], None]
@@ -261,7 +258,7 @@ def _moves(model: onnx.ModelProto, call: Arrays, count: int) -> Moves:
     lost: list[bool] = []
 
     def see(node: Any, array: Any) -> None:
-        huge.append(_is_huge(array) or (node.op.name in TRANSFORMS and _has_nan(array)))
+        huge.append(_is_huge(array))
         eps.append(_eps(array))
         lost.append(node.op.name == "reduce_prod" and _is_far(array))
 
@@ -362,10 +359,6 @@ def _is_huge(array: Any) -> bool:
         1e-1 * float(ml_dtypes.finfo(array.dtype).max), float(np.finfo(computed).max) ** 0.5
     )
     return bool(most > 1e-2 * least)
-
-
-def _has_nan(array: Any) -> bool:
-    return bool(is_float(array.dtype) and np.any(np.isnan(array.astype(np.float64))))
 
 
 def _is_far(array: Any) -> bool:

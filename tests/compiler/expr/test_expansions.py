@@ -11,6 +11,7 @@ import pytest
 
 from planish.compiler.dtypes import BF16, F16, F32, F64, DType
 from planish.compiler.expr import nodes as n
+from planish.compiler.expr.coefficients import TWO_OVER_PI_FAR
 from planish.compiler.expr.evaluate import evaluate_array
 from planish.compiler.expr.functions import FUNCTIONS, expand
 from planish.compiler.expr.nodes import Call, Var
@@ -354,26 +355,40 @@ def sine(x: Fraction) -> Fraction:
     return total
 
 
-def test_sine_of_large_doubles() -> None:
+def test_windows_of_two_over_pi() -> None:
+    exact = 2 / pi_of(1700)
+    ends = [first for first, *_ in TWO_OVER_PI_FAR] + [1024]
+    for (first, shift, *words), end in zip(TWO_OVER_PI_FAR, ends[1:], strict=True):
+        assert shift == 0 or first - shift == 52  # an integer
+        assert end - shift <= 180
+        left = (sum(map(Fraction, words)) - exact * 2**shift) % 4
+        assert min(left, 4 - left) < Fraction(1, 1 << 296)
+
+
+def test_circular_functions_of_large_doubles() -> None:
     """Also of what comes nearest to a multiple of pi / 2."""
     rng = np.random.default_rng(0)
-    x = np.ldexp(1 + rng.random(300), rng.integers(29, 1024, 300))
     ends = [2.0**k for k in (30, 52, 179, 180, 308, 948, 1023)]
+    near = [6381956970095103 * 2.0**797, 5.319372648326541e15, 1.7976931348623157e308]
     x = np.array(
-        [*x, *ends, *np.nextafter(ends, 0), 6381956970095103 * 2.0**797, 1.7976931348623157e308]
-    )
+        [*np.ldexp(1 + rng.random(300), rng.integers(29, 1024, 300)), *ends,
+         *np.nextafter(ends, 0), *near]
+    )  # fmt: skip
     pi = pi_of(1700)
-    for name, quarter in (("sin", 0), ("cos", 1)):
-        for a, got in zip(x, compute(name, F64, x), strict=True):
-            half = round(Fraction(a) / (pi / 2))
-            rest, half = Fraction(a) - half * (pi / 2), half + quarter
-            # The cosine by a sine, too.
-            want = 1 - 2 * sine(rest / 2) ** 2 if half % 2 else sine(rest)
-            want = -want if half % 4 > 1 else want
-            assert abs(Fraction(float(got)) - want) <= 1.5 * Fraction(math.ulp(float(want))), (
-                name,
-                a,
-            )
+
+    def shifted(a: float, quarters: int) -> Fraction:
+        """sin(a + quarters * pi / 2); the cosine of what is left by a sine, too."""
+        half = round(Fraction(a) / (pi / 2))
+        rest, half = Fraction(a) - half * (pi / 2), half + quarters
+        found = 1 - 2 * sine(rest / 2) ** 2 if half % 2 else sine(rest)
+        return -found if half % 4 > 1 else found
+
+    wanted = [(shifted(a, 0), shifted(a, 1)) for a in x]
+    for name, units in (("sin", 1.5), ("cos", 1.5), ("tan", 3.0)):
+        for a, (s, c), got in zip(x, wanted, compute(name, F64, x), strict=True):
+            want = {"sin": s, "cos": c, "tan": s / c}[name]
+            error = abs(Fraction(float(got)) - want) / Fraction(math.ulp(float(want)))
+            assert error <= units, (name, a)
 
 
 def test_flushed_results_are_zero() -> None:
